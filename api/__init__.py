@@ -1,0 +1,1 @@
+"""API: the daemon over HTTP.  Translates requests and answers; holds no state of its own."""

@@ -1,0 +1,1 @@
+"""Metrics: every Prometheus metric of the daemon, defined once.  Knows nothing of the rest."""

@@ -1,0 +1,105 @@
+"""`radixd.actors.prompts`: every mistake of a caller is named, with its limit."""
+
+from typing import Any
+
+import pytest
+
+from radixd.actors.generation import (
+    ChatPrompt,
+    GenerationParams,
+    InvalidRequestError,
+    Prompt,
+    TextPrompt,
+    TokenPrompt,
+)
+from radixd.actors.prompts import PromptEncoder, characters
+from radixd.text.templates import CHATML, ChatTemplate
+from radixd.text.tokenizers import ByteTokenizer
+
+ENCODER = PromptEncoder(ByteTokenizer(), ChatTemplate(CHATML, {}), max_model_len=100)
+
+
+def test_the_three_kinds_of_prompt_become_tokens() -> None:
+    """Text, ids and conversations."""
+    assert ENCODER.encode(TextPrompt("ab")) == [97, 98]
+    assert ENCODER.encode(TokenPrompt((5, 6))) == [5, 6]
+    chat = ENCODER.encode(ChatPrompt(({"role": "user", "content": "x"},)))
+    assert chat[0] == 256
+    assert bytes(token for token in chat if token < 256) == b"user\nx\nassistant\n"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "field", "reason"),
+    [
+        (TextPrompt(""), "prompt", "no tokens"),
+        (TokenPrompt(()), "prompt", "no tokens"),
+        (TokenPrompt((1, 258)), "prompt", "258 at index 1 is not within 0 to 257"),
+        (TokenPrompt((-1,)), "prompt", "-1 at index 0"),
+        (TextPrompt("\ud800"), "prompt", "surrogate"),
+        (ChatPrompt(({"role": "user", "content": "\ud800"},)), "messages", "surrogate"),
+    ],
+)
+def test_a_bad_prompt_is_refused_by_name(prompt: Prompt, field: str, reason: str) -> None:
+    """The field and the reason are in the error."""
+    with pytest.raises(InvalidRequestError, match=reason) as refused:
+        ENCODER.encode(prompt)
+    assert refused.value.field == field
+
+
+def test_a_model_without_a_template_refuses_conversations() -> None:
+    """And says how to mend it."""
+    encoder = PromptEncoder(ByteTokenizer(), None, max_model_len=100)
+    with pytest.raises(InvalidRequestError, match="--chat-template"):
+        encoder.encode(ChatPrompt(({"role": "user", "content": "x"},)))
+
+
+@pytest.mark.parametrize(
+    ("params", "field"),
+    [
+        ({"temperature": -0.1}, "temperature"),
+        ({"temperature": 2.1}, "temperature"),
+        ({"temperature": float("nan")}, "temperature"),
+        ({"temperature": float("inf")}, "temperature"),
+        ({"top_p": 0.0}, "top_p"),
+        ({"top_p": 1.1}, "top_p"),
+        ({"top_k": -2}, "top_k"),
+        ({"seed": -1}, "seed"),
+        ({"seed": 2**63}, "seed"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"stop": ("a",) * 17}, "stop"),
+        ({"stop": ("",)}, "stop"),
+        ({"stop_token_ids": (258,)}, "stop_token_ids"),
+        ({"stop_token_ids": (1,) * 65}, "stop_token_ids"),
+    ],
+)
+def test_a_parameter_out_of_its_limits_is_refused_by_name(
+    params: dict[str, Any], field: str
+) -> None:
+    """Each limit, just outside."""
+    with pytest.raises(InvalidRequestError) as refused:
+        ENCODER.check(GenerationParams(**params))
+    assert refused.value.field == field
+
+
+def test_parameters_at_their_limits_are_taken() -> None:
+    """Each limit, just inside."""
+    ENCODER.check(GenerationParams(temperature=0.0, top_p=1.0, seed=0, max_tokens=1))
+    ENCODER.check(GenerationParams(temperature=2.0, top_p=1e-9, seed=2**63 - 1))
+
+
+def test_prompt_and_answer_share_the_context() -> None:
+    """Exactly the limit fits; one more is refused with the numbers."""
+    assert ENCODER.answer_limit(99, None) == 1
+    assert ENCODER.answer_limit(60, 40) == 40
+    with pytest.raises(InvalidRequestError, match="together they may be at most 100") as refused:
+        ENCODER.answer_limit(60, 41)
+    assert refused.value.code == "context_length_exceeded"
+    with pytest.raises(InvalidRequestError, match="at most 99"):
+        ENCODER.answer_limit(100, None)
+
+
+def test_only_text_takes_long_to_encode() -> None:
+    """Characters tell whether a thread is worth its round trip."""
+    assert characters(TextPrompt("abc")) == 3
+    assert characters(ChatPrompt(({"role": "user", "content": "abcd"},))) == 4
+    assert characters(TokenPrompt((1,) * 1000)) == 0

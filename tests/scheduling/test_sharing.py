@@ -1,0 +1,149 @@
+"""Scheduler and cache owner together: what is shared is computed once, and never wrongly."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.machines import Machines, answer_alone
+from radixd.settings import PolicyName, SharingMode
+
+
+def tokens(seed: int, count: int) -> list[int]:
+    """Return *count* tokens drawn from *seed*."""
+    draw = random.Random(seed)
+    return [draw.randrange(1000) for _ in range(count)]
+
+
+@pytest.mark.parametrize("sharing", ["same-step", "next-step", "off"])
+@pytest.mark.parametrize("page_size", [1, 4, 16])
+def test_a_longer_prompt_computes_only_what_is_new(sharing: SharingMode, page_size: int) -> None:
+    """The second request takes the first one's full pages, answer included."""
+    machines = Machines(page_size=page_size, sharing=sharing, kv_pages=2048)
+    prompt = tokens(1, 50)
+    first = machines.submit(prompt, 20)
+    machines.run()
+    longer = prompt + machines.answers[first] + tokens(2, 9)
+    second = machines.submit(longer, 5)
+    machines.run()
+    shared = (50 + 20 - 1) // page_size * page_size
+    assert machines.usage[second].from_tree == shared
+    assert machines.usage[second].computed == len(longer) - shared
+    assert machines.answers[second] == answer_alone(longer, 5)
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "lpm"])
+@pytest.mark.parametrize("sharing", ["same-step", "next-step"])
+@pytest.mark.parametrize("page_size", [1, 4, 16])
+@pytest.mark.parametrize("budget", [9, 64, 4096])
+def test_a_burst_computes_its_shared_prefix_once(
+    policy: PolicyName, sharing: SharingMode, page_size: int, budget: int
+) -> None:
+    """Whatever the chunks: shared full pages once, and each request's own tokens."""
+    machines = Machines(
+        page_size=page_size,
+        sharing=sharing,
+        policy=policy,
+        kv_pages=2048,
+        max_step_tokens=budget,
+    )
+    prefix = tokens(1, 150)
+    prompts = [prefix + [500 + i] + tokens(i, 6) for i in range(20)]
+    requests = machines.submit_all(prompts, 4)
+    machines.run()
+    whole = 150 // page_size * page_size
+    computed = sum(machines.usage[r].computed for r in requests)
+    assert computed == whole + 20 * (157 - whole)
+    for request, prompt in zip(requests, prompts, strict=True):
+        assert machines.answers[request] == answer_alone(prompt, 4)
+
+
+SHAPES = st.fixed_dictionaries(
+    {
+        "seed": st.integers(0, 2**32),
+        "page_size": st.sampled_from([1, 4, 16]),
+        "kv_tokens": st.integers(96, 400),
+        "sharing": st.sampled_from(["same-step", "next-step", "off"]),
+        "policy": st.sampled_from(["fcfs", "lpm"]),
+        "max_running": st.integers(1, 8),
+        "extra_budget": st.integers(1, 60),
+        "disable_cache": st.sampled_from([False, False, False, True]),
+        "losses": st.sampled_from([0.0, 0.0, 0.02]),
+    }
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(SHAPES)
+def test_whatever_happens_answers_are_right_and_books_balance(shape: dict[str, object]) -> None:
+    """Random arrivals, aborts, overlaps and lost workers; the machines are audited throughout."""
+    scenario(**shape)  # type: ignore[arg-type]
+
+
+def scenario(
+    seed: int,
+    page_size: int,
+    kv_tokens: int,
+    sharing: SharingMode,
+    policy: PolicyName,
+    max_running: int,
+    extra_budget: int,
+    disable_cache: bool,
+    losses: float,
+) -> None:
+    """Run one random history and check every promise."""
+    draw = random.Random(seed)
+    machines = Machines(
+        kv_pages=1 + -(-kv_tokens // page_size),
+        page_size=page_size,
+        sharing=sharing,
+        policy=policy,
+        max_running=max_running,
+        max_step_tokens=max_running + extra_budget,
+        disable_cache=disable_cache,
+    )
+    roots = [tokens(draw.randrange(100), draw.randint(1, 60)) for _ in range(3)]
+    asked: dict[int, tuple[list[int], int]] = {}
+    aborted = set()
+    for _ in range(80):
+        event = draw.random()
+        if event < 0.35 and len(asked) < 30:
+            prompts = []
+            for _ in range(draw.randint(1, 4)):
+                # What running requests are about to answer, so that a prompt overtakes them.
+                known = [p + answer_alone(p, n) for p, n in list(asked.values())[-5:]]
+                base = draw.choice(roots + known)
+                prompt = base[: draw.randint(1, len(base))] + tokens(
+                    draw.randrange(4), draw.randint(0, 12)
+                )
+                prompts.append(prompt[:70])
+            max_tokens = draw.randint(1, 25)
+            for request, prompt in zip(
+                machines.submit_all(prompts, max_tokens), prompts, strict=True
+            ):
+                asked[request] = (prompt, max_tokens)
+        elif event < 0.45 and asked:
+            request = draw.choice(list(asked))
+            aborted.add(request)
+            machines.abort(request)  # type: ignore[arg-type]
+        elif event < 0.45 + losses:
+            machines.lose_worker()
+        else:
+            machines.work()
+    machines.run()
+    for request, (prompt, max_tokens) in asked.items():
+        expected = answer_alone(prompt, max_tokens)
+        answer = machines.answers[request]  # type: ignore[index]
+        finish = machines.finished[request]  # type: ignore[index]
+        assert answer == expected[: len(answer)]
+        if finish == "length":
+            usage = machines.usage[request]  # type: ignore[index]
+            assert answer == expected
+            assert usage.from_tree + usage.in_flight + usage.computed == len(prompt)
+        else:
+            assert request in aborted or losses
+    counts = machines.owner.page_counts()
+    machines.tell()
+    assert counts.locked == counts.pending == counts.private == 0
+    assert len(machines.cache.leases) == 0

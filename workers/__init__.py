@@ -1,0 +1,1 @@
+"""What computes: PyTorch in a child process, or a simulated GPU."""
