@@ -8,7 +8,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Named by what was installed, and where, since a virtual environment cannot be moved.
 STAMP := $(VENV)/installed-$(shell { pwd; cat pyproject.toml constraints.txt; } | cksum | cut -d' ' -f1)
-PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+# Progress for a person who waits, silence in a log.
+QUIET := $(shell test -t 2 || echo --quiet)
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input $(QUIET)
 
 .DEFAULT_GOAL := help
 .PHONY: help install serve test lint bench build clean
@@ -17,10 +19,11 @@ help: ## Show these targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 install: $(STAMP) ## Make .venv with all that serving and testing need.
+	@echo "$(VENV) holds what constraints.txt names."
 
 $(STAMP):
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	  echo "radixd needs Python 3.11 or later, and PYTHON is '$(PYTHON)'."; \
+	  echo "radixd needs Python 3.11 or later; '$(PYTHON)' is older or does not run."; \
 	  echo "Install one, or name it: make install PYTHON=/path/to/python3.11"; exit 1; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "'$(PYTHON)' cannot make virtual environments: install its venv package"; \
@@ -29,8 +32,8 @@ $(STAMP):
 	@echo "This downloads about 400 MB and takes 1.4 GB on disk with a PyTorch for CPUs; the one with"
 	@echo "CUDA is several times as large. Which one comes is for pip's own settings to say: README.md."
 	@"$(PYTHON)" -m venv $(VENV)
-	@$(PIP) install --quiet --upgrade --constraint constraints.txt pip setuptools
-	@$(PIP) install --quiet --constraint constraints.txt --no-build-isolation \
+	@$(PIP) install --upgrade --constraint constraints.txt pip setuptools
+	@$(PIP) install --constraint constraints.txt --no-build-isolation \
 	  --editable '.[torch]' --group dev
 	@rm -f $(VENV)/installed-*
 	@touch $@

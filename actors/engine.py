@@ -25,6 +25,7 @@ from radixd.actors.cache import run_cache
 from radixd.actors.gate import Gate
 from radixd.actors.generation import (
     EngineClosedError,
+    EngineError,
     GenerationParams,
     ModelCard,
     Piece,
@@ -32,7 +33,7 @@ from radixd.actors.generation import (
     TokenUsage,
 )
 from radixd.actors.mailbox import Mailbox
-from radixd.actors.messages import Cancel, Encode, TokenizerEvent, WorkerEvent
+from radixd.actors.messages import Cancel, CutOff, Encode, TokenizerEvent, WorkerEvent
 from radixd.actors.outbox import Outbox
 from radixd.actors.scheduler import run_scheduler
 from radixd.actors.served import ServedModel, make_worker
@@ -202,6 +203,10 @@ class Engine:
         """Wait until `drain` was called and no request is left."""
         await self._gate.empty()
 
+    def cut_off(self) -> None:
+        """End every request where it is, with the finish reason ``abort``."""
+        self._to_tokenizer.post(CutOff())
+
     # Requests.
 
     async def submit(
@@ -214,7 +219,11 @@ class Engine:
         """
         if not self.alive:
             raise EngineClosedError("the engine is not running")
-        request = self._gate.enter()
+        try:
+            request = self._gate.enter()
+        except EngineError:
+            self.metrics.request_finished("rejected")
+            raise
         outbox = Outbox()
         stream = Stream(
             request_id or uuid.uuid4().hex, request, outbox, self._to_tokenizer.post

@@ -4,6 +4,7 @@
 message                 from           to
 ======================  =============  ============================================================
 `Encode`, `Cancel`      engine         tokenizer: a caller submits, or leaves
+`CutOff`                engine         tokenizer: no caller gets more
 `Submit`, `Abort`       tokenizer      scheduler: a request is encoded; its caller left, or a stop
                                        string was found
 `Watch`                 scheduler      cache owner: remember a prompt
@@ -21,8 +22,8 @@ message                 from           to
 ======================  =============  ============================================================
 
 Those that cross machines are frozen values and are defined beside the machine that takes or returns
-them (`radixd.cache.messages`, `radixd.scheduling.messages`).  The two below never leave the process:
-they carry the caller's outbox.
+them (`radixd.cache.messages`, `radixd.scheduling.messages`).  The three below never leave the process:
+they carry the caller's outbox, or act on it.
 """
 
 from dataclasses import dataclass
@@ -52,7 +53,20 @@ class Cancel:
     request: RequestId
 
 
-TokenizerEvent = Encode | Cancel | TokenBatch
+@dataclass(frozen=True, slots=True)
+class CutOff:
+    """Every answer ends where it is."""
+
+
+TokenizerEvent = Encode | Cancel | CutOff | TokenBatch
 WorkerEvent = Step | NewGeneration
 
-__all__ = ["CacheEvent", "Cancel", "Encode", "SchedulerEvent", "TokenizerEvent", "WorkerEvent"]
+__all__ = [
+    "CacheEvent",
+    "Cancel",
+    "CutOff",
+    "Encode",
+    "SchedulerEvent",
+    "TokenizerEvent",
+    "WorkerEvent",
+]

@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 from radixd.actors.gate import Gate
 from radixd.actors.generation import EngineClosedError, EngineError
 from radixd.actors.mailbox import Mailbox
-from radixd.actors.messages import Cancel, Encode, TokenizerEvent
+from radixd.actors.messages import Cancel, CutOff, Encode, TokenizerEvent
 from radixd.actors.prompts import SEED_MAX, characters
 from radixd.actors.served import ServedModel
 from radixd.actors.sessions import Session
@@ -87,6 +87,8 @@ class TokenizerActor:
                                 self._arrive(event, encoding)
                             case Cancel():
                                 self._cancel(event.request)
+                            case CutOff():
+                                self._cut_off()
                             case TokenBatch():
                                 self._deliver(event)
                             case _:
@@ -167,6 +169,16 @@ class TokenizerActor:
         for arrival in self._arrivals:
             if arrival.encode.request == request:
                 arrival.cancelled = True
+
+    def _cut_off(self) -> None:
+        for arrival in self._arrivals:
+            arrival.encode.outbox.accept(arrival.encode.outbox.usage)
+            arrival.encode.outbox.end("abort")
+            arrival.cancelled = True
+        for request, session in self._sessions.items():
+            if not session.closed:
+                session.outbox.end("abort")
+            self._cancel(request)
 
     # Out.
 

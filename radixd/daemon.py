@@ -101,14 +101,16 @@ async def _end_on_signals(engine: Engine, server: Server, drain_timeout: float) 
             group.start_soon(_exit_when_drained, engine, server, drain_timeout)
             second = await anext(signals)
             log.warning("stopping at once", signal=signal.Signals(second).name)
-            server.should_exit = server.force_exit = True
+            engine.cut_off()
+            server.should_exit = True
 
 
 async def _exit_when_drained(engine: Engine, server: Server, drain_timeout: float) -> None:
     with anyio.move_on_after(drain_timeout) as scope:
         await engine.drained()
     if scope.cancelled_caught:
-        log.warning("requests were cut off", drain_timeout=drain_timeout)
+        log.warning("requests are cut off", drain_timeout=drain_timeout)
+        engine.cut_off()
     server.should_exit = True
 
 

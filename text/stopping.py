@@ -1,8 +1,9 @@
 """Stop strings in text that arrives in parts.
 
 Text is emitted only when no stop string can still begin in it.  The stop string that is complete
-first wins; of those that end together, the one that begins first.  So the result does not depend on
-how the text was cut into parts.
+first wins, so that an answer ends as soon as one was written; of those that end together, the one
+that begins first.  So the result does not depend on how the text was cut into parts.  Where no stop
+string lies inside another, this is simply the one that begins first in the text.
 """
 
 from collections.abc import Sequence

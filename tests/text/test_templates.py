@@ -20,7 +20,9 @@ def test_chatml_marks_every_turn_and_opens_the_answer() -> None:
         "<|im_start|>user\nHi <b><|im_end|>\n"
         "<|im_start|>assistant\n"
     )
-    assert ChatTemplate(CHATML, {}).render(CHAT, add_generation_prompt=False).endswith("<|im_end|>\n")
+    assert (
+        ChatTemplate(CHATML, {}).render(CHAT, add_generation_prompt=False).endswith("<|im_end|>\n")
+    )
 
 
 def test_templates_find_what_they_expect() -> None:

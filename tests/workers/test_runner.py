@@ -13,8 +13,8 @@ from radixd.cache.tokens import pack
 from radixd.scheduling.messages import Row, SamplingParams, Seat, Step, StepDone
 from radixd.workers.pytorch.attention import KvMemory, install
 from radixd.workers.pytorch.runner import StepRunner
-from radixd.workers.pytorch.sampling import NonFiniteLogits
-from tests.workers.conftest import VOCABULARY, tiny_model
+from radixd.workers.pytorch.sampling import NonFiniteLogitsError
+from tests.workers.tiny import VOCABULARY, tiny_model
 
 PAGE_SIZE = 4
 GREEDY = SamplingParams(temperature=0.0)
@@ -295,7 +295,7 @@ def test_logits_that_are_not_numbers_are_refused() -> None:
     with torch.no_grad():
         bench.model.lm_head.weight[5] = float("nan")
 
-    with pytest.raises(NonFiniteLogits):
+    with pytest.raises(NonFiniteLogitsError):
         bench.step(row(1, 0, prompt(3)), begin=[bench.seat(1, 4)])
 
 

@@ -86,7 +86,7 @@ def paged_attention(
     layer = module.layer_idx
     assert isinstance(layer, int)
     if isinstance(paged, Survey):
-        _refuse(layer, attention_mask, options)
+        _refuse(module, attention_mask, options)
         paged.shapes[layer] = LayerShape(key.shape[1], key.shape[3], value.shape[3])
         return query.new_zeros(1, query.shape[2], query.shape[1], value.shape[3]), None
     assert paged is not None
@@ -127,14 +127,15 @@ def _attend(
     return apart.reshape(rows * width, heads, -1)
 
 
-def _refuse(layer: int, attention_mask: Tensor | None, options: dict[str, Any]) -> None:
+def _refuse(module: nn.Module, attention_mask: Tensor | None, options: dict[str, Any]) -> None:
     """Raise `ModelError` for what a layer asks beyond plain causal attention."""
+    layer = module.layer_idx
     if attention_mask is not None:
         raise ModelError(f"layer {layer} brings an attention mask of its own")
     for name in ("sliding_window", "softcap", "s_aux", "position_bias", "head_mask"):
         if options.get(name) is not None:
             raise ModelError(f"layer {layer} asks for attention with {name}, which is not served")
-    if options.get("is_causal") is False:
+    if False in (options.get("is_causal"), getattr(module, "is_causal", None)):
         raise ModelError(f"layer {layer} does not attend causally")
 
 
@@ -143,12 +144,21 @@ def install(model: PreTrainedModel) -> dict[int, LayerShape]:
 
     Raises `ModelError` if some layer would not use it, or needs more than it does.
     """
+    config = model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
+    if kinds:
+        raise ModelError(f"layers of type {', '.join(sorted(kinds))} are not served")
     AttentionInterface.register(NAME, paged_attention)
-    model.set_attn_implementation(NAME)
     survey = Survey()
     positions = torch.arange(2, device=model.device)[None]
-    model(input_ids=positions, position_ids=positions, use_cache=False, paged=survey)
-    layers = model.config.get_text_config().num_hidden_layers
+    try:
+        model.set_attn_implementation(NAME)
+        model(input_ids=positions, position_ids=positions, use_cache=False, paged=survey)
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            f"{type(model).__name__} does not take an attention function: {error}"
+        ) from error
+    layers = config.num_hidden_layers
     if len(survey.shapes) != layers:
         raise ModelError(
             f"{type(model).__name__} has {layers} layers, of which {len(survey.shapes)} attend "

@@ -103,7 +103,9 @@ def lay_out(spans: Sequence[Span], tables: Tensor, page_size: int) -> Layout:
         lengths, output_size=total
     )
     seats = torch.tensor([span.seat for span in spans], device=device)
-    slots = _slots(tables, seats.repeat_interleave(lengths, output_size=total), positions, page_size)
+    slots = _slots(
+        tables, seats.repeat_interleave(lengths, output_size=total), positions, page_size
+    )
     if not all(span.write for span in spans):
         written = torch.tensor([span.write for span in spans], device=device)
         slots = torch.where(

@@ -56,13 +56,14 @@ def load(settings: Settings, say: Say) -> tuple[StepRunner, WorkerInfo]:
 
     Raises `ModelError` if the model cannot be had or served, or not with these settings.
     """
-    transformers.logging.disable_progress_bar()
+    transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     cache = cache_folder(settings.cache_dir)
     source = _with_plain_weights(resolve(settings.model, cache, say), cache, say)
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     dtype = _dtype(settings.dtype, device)
     say(f"loading {settings.model} in {_name(dtype)}")
-    model = _model(source, dtype).to(device)
+    model = _model(source, dtype)
+    model.to(device)  # type: ignore[arg-type]  # its stub loses the overloads of nn.Module
     text = _text(source, settings, cache)
     context_length = _context_length(model, settings.max_model_len)
     with torch.inference_mode():
@@ -148,7 +149,7 @@ def _model(source: ModelSource, dtype: torch.dtype) -> PreTrainedModel:
     assert isinstance(model, PreTrainedModel)
     if model.config.is_encoder_decoder:
         raise ModelError(f"{place} is an encoder-decoder, and only decoders are served")
-    return model.eval()
+    return model
 
 
 def _text(source: ModelSource, settings: Settings, cache: Path) -> _Text:

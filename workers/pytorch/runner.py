@@ -84,7 +84,7 @@ class StepRunner:
     def run(self, step: Step) -> StepDone:
         """Apply *step* and return what it sampled.
 
-        Raises `NonFiniteLogits`; after any exception the memory is not to be trusted.
+        Raises `NonFiniteLogitsError`; after any exception the memory is not to be trusted.
         """
         began = time.perf_counter()
         for request in step.end:

@@ -26,8 +26,8 @@ _NO_LIMIT = 1 << 62
 """More tokens than any vocabulary has."""
 
 
-class NonFiniteLogits(ArithmeticError):
-    """The model computed NaN or only infinities for *rows*: its weights or its memory are broken."""
+class NonFiniteLogitsError(ArithmeticError):
+    """The model computed NaN or infinities for *rows*: its weights or its memory are broken."""
 
     def __init__(self, rows: Sequence[int]) -> None:
         super().__init__(f"the logits of {len(rows)} rows are not finite")
@@ -52,11 +52,11 @@ def sample(
 ) -> list[int]:
     """Return a token id for each row of *logits*, float32 of shape [rows, vocabulary].
 
-    *positions* are those of the sampled tokens in their sequences.  Raises `NonFiniteLogits`.
+    *positions* are those of the sampled tokens in their sequences.  Raises `NonFiniteLogitsError`.
     """
     largest, greedy = logits.max(dim=-1)
     if not bool(largest.isfinite().all()):
-        raise NonFiniteLogits((~largest.isfinite()).nonzero().flatten().tolist())
+        raise NonFiniteLogitsError((~largest.isfinite()).nonzero().flatten().tolist())
     tokens: list[int] = greedy.tolist()
     drawn = [row for row, params in enumerate(sampling) if params.temperature > 0]
     if drawn:
