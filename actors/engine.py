@@ -47,6 +47,7 @@ from radixd.scheduling.messages import SchedulerEvent, SchedulerStatistics
 from radixd.scheduling.policies import ordering_policy
 from radixd.scheduling.scheduler import Scheduler
 from radixd.settings import Settings
+from radixd.text.tokenizers import Tokenizer
 from radixd.workers.protocol import Worker, WorkerInfo
 
 MESSAGES_PER_REQUEST = 4
@@ -132,7 +133,7 @@ class Engine:
         self.metrics = metrics or Metrics()
         self._worker = worker or make_worker(settings, say)
         self._gate = Gate(settings.max_requests)
-        self._model: ModelCard | None = None
+        self._served: ServedModel | None = None
         self._stack: AsyncExitStack | None = None
         self._worker_ready = False
         size = MESSAGES_PER_REQUEST * settings.max_requests + MESSAGES_BESIDE
@@ -181,7 +182,7 @@ class Engine:
     @property
     def alive(self) -> bool:
         """Whether all actors run."""
-        return self._model is not None
+        return self._served is not None
 
     @property
     def ready(self) -> bool:
@@ -191,9 +192,16 @@ class Engine:
     @property
     def model(self) -> ModelCard:
         """What is served.  Raises `EngineClosedError` while the engine does not run."""
-        if self._model is None:
+        if self._served is None:
             raise EngineClosedError("the engine is not running")
-        return self._model
+        return self._served.card
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The served model's tokenizer.  Raises `EngineClosedError` while the engine does not run."""
+        if self._served is None:
+            raise EngineClosedError("the engine is not running")
+        return self._served.tokenizer
 
     def drain(self) -> None:
         """Refuse new requests from now on."""
@@ -290,7 +298,7 @@ class Engine:
         worker = WorkerActor(
             self._worker, self._to_worker, self._to_scheduler, self.metrics, self._worker_changed
         )
-        self._model = served.card
+        self._served = served
         self._worker_ready = True
         return [
             tokenizer.run,
@@ -312,7 +320,7 @@ class Engine:
         try:
             await actor()
         finally:
-            self._model = None
+            self._served = None
 
     def _worker_changed(self, ready: bool) -> None:
         self._worker_ready = ready

@@ -12,6 +12,27 @@ CHAT = [
     {"role": "user", "content": "Hi <b>"},
 ]
 
+SMOLLM2 = (
+    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+    "{{ '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
+    "<|im_end|>\n' }}{% endif %}"
+    "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+"""The template of SmolLM2-135M-Instruct, Apache-2.0."""
+
+
+def test_a_models_own_template_gives_its_prompt() -> None:
+    """SmolLM2 adds a system turn where there is none."""
+    template = ChatTemplate(SMOLLM2, {"bos_token": "<|im_start|>"})
+    assert template.render([{"role": "user", "content": "Hi"}]) == (
+        "<|im_start|>system\n"
+        "You are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+        "<|im_start|>user\nHi<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    assert template.render(CHAT) == ChatTemplate(CHATML, {}).render(CHAT)
+
 
 def test_chatml_marks_every_turn_and_opens_the_answer() -> None:
     """The fallback template, as the models that invented it write it."""
@@ -39,14 +60,41 @@ def test_templates_find_what_they_expect() -> None:
     assert template.render(messages) == '<s>2026-12-01\n{"role": "user", "content": "<é>"}\n'
 
 
+def test_tools_are_none_unless_given() -> None:
+    """Templates compare them with none, and write them as JSON in their own form."""
+    template = ChatTemplate(
+        "{% if tools is not none %}"
+        "{{ tools[0] | tojson(separators=(',', ':'), sort_keys=True) }}"
+        "{% endif %}",
+        {},
+    )
+    assert template.render(CHAT) == ""
+    assert template.render(CHAT, tools=[{"type": "function", "name": "f"}]) == (
+        '{"name":"f","type":"function"}'
+    )
+
+
+def test_marks_for_training_change_nothing() -> None:
+    """What stands in a generation block is rendered, and its variables stay inside."""
+    source = "{% set a = 1 %}{% generation %}{% set a = 2 %}{{ a }}{% endgeneration %}{{ a }}"
+    assert ChatTemplate(source, {}).render(CHAT) == "21"
+
+
+def test_the_clock_is_local_time_unless_another_is_given() -> None:
+    """A date needs no clock of the caller's."""
+    assert ChatTemplate("{{ strftime_now('%Z') }}", {}).render(CHAT) != ""
+
+
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
+        ("{{ raise_exception('roles must alternate') }}", "refuses .* roles must alternate"),
         ("{{ messages[0].content + 1 }}", "fails on these messages"),
         ("{{ ().__class__.__bases__ }}", "__class__"),
         ("{{ messages.append(1) }}", "append"),
-        ("{{ nothing.at_all }}", "nothing"),
+        ("{{ nothing.at_all }}", "fails .* 'nothing' is undefined"),
+        ("{{ 1 / 0 }}", "division by zero"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion"),
     ],
 )
 def test_a_template_that_fails_says_why(source: str, reason: str) -> None:

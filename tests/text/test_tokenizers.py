@@ -3,11 +3,24 @@
 from pathlib import Path
 
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import models, pre_tokenizers
 
 from radixd.text.errors import TextError, TokenizerError
-from radixd.text.tokenizers import ByteTokenizer, load_tokenizer
+from radixd.text.templates import CHATML, ChatTemplate
+from radixd.text.tokenizers import ByteTokenizer, FileTokenizer, Tokenizer, load_tokenizer
+
+
+def words() -> tokenizers.Tokenizer:
+    """Build a tokenizer that knows three words and one marker."""
+    tokenizer = tokenizers.Tokenizer(
+        models.WordLevel({"<unk>": 0, "one": 1, "two": 2, "six": 3}, unk_token="<unk>")
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.add_special_tokens(["<end>"])
+    return tokenizer
 
 
 @given(st.text())
@@ -26,10 +39,61 @@ def test_markers_are_single_tokens() -> None:
     assert ByteTokenizer().decode(ids) == "a"
 
 
-def test_a_lone_surrogate_is_the_callers_fault() -> None:
+def test_a_chatml_prompt_round_trips_through_bytes() -> None:
+    """Each turn costs two markers, and the prompt comes back."""
+    prompt = ChatTemplate(CHATML, {}).render([{"role": "user", "content": "Où ?"}])
+    ids = ByteTokenizer().encode(prompt, add_special_tokens=False)
+    assert [token for token in ids if token >= 256] == [256, 257, 256]
+    assert ByteTokenizer().decode(ids, skip_special_tokens=False) == prompt
+
+
+@pytest.mark.parametrize("tokenizer", [ByteTokenizer(), FileTokenizer(words())])
+def test_a_lone_surrogate_is_the_callers_fault(tokenizer: Tokenizer) -> None:
     """It has no UTF-8, so it is refused with its place."""
     with pytest.raises(TextError, match="character 1"):
-        ByteTokenizer().encode("a\ud800", add_special_tokens=False)
+        tokenizer.encode("a\ud800", add_special_tokens=False)
+
+
+@pytest.mark.parametrize("tokenizer", [ByteTokenizer(), FileTokenizer(words())])
+def test_ids_beyond_the_vocabulary_are_no_text(tokenizer: Tokenizer) -> None:
+    """Models have more rows than tokens, and may sample one."""
+    beyond = tokenizer.vocabulary
+    assert tokenizer.is_special(beyond)
+    assert tokenizer.decode([beyond, beyond + 1000]) == ""
+    assert tokenizer.decode([beyond, beyond + 1000], skip_special_tokens=False) == ""
+
+
+def test_a_file_is_read_with_its_special_tokens(tmp_path: Path) -> None:
+    """Text that holds a marker encodes to the marker's id; decoding leaves it out or shows it."""
+    path = tmp_path / "tokenizer.json"
+    words().save(str(path))
+    tokenizer = load_tokenizer(path)
+    ids = tokenizer.encode("one six<end>", add_special_tokens=True)
+    assert ids == [1, 3, 4]
+    assert [tokenizer.is_special(token) for token in ids] == [False, False, True]
+    assert tokenizer.decode(ids) == "one six"
+    assert tokenizer.decode(ids, skip_special_tokens=False) == "one six <end>"
+    assert tokenizer.vocabulary == 5
+
+
+def test_a_file_can_neither_truncate_nor_pad(tmp_path: Path) -> None:
+    """Files ask for it that were saved after training; a prompt is encoded whole."""
+    saved = words()
+    saved.enable_truncation(2)
+    saved.enable_padding(length=4)
+    path = tmp_path / "tokenizer.json"
+    saved.save(str(path))
+    tokenizer = load_tokenizer(path)
+    assert tokenizer.encode("one two six", add_special_tokens=True) == [1, 2, 3]
+    assert tokenizer.encode("one", add_special_tokens=True) == [1]
+
+
+def test_every_id_is_below_the_vocabulary(tmp_path: Path) -> None:
+    """Also where added tokens lie beyond a gap."""
+    path = tmp_path / "tokenizer.json"
+    path.write_text(words().to_str().replace('"id":4', '"id":40').replace('"id": 4', '"id": 40'))
+    tokenizer = load_tokenizer(path)
+    assert tokenizer.encode("<end>", add_special_tokens=False)[0] < tokenizer.vocabulary
 
 
 @pytest.mark.parametrize("content", [None, "{}", "no json"])
