@@ -6,8 +6,8 @@
         async for piece in engine.generate(TextPrompt("Once"), GenerationParams(max_tokens=8)):
             print(piece.text, end="")
 
-The task group inside is the failure domain: only the worker is restarted; if another actor dies, all
-end, callers get `EngineClosedError`, and the error surfaces where the engine was entered.
+The task group inside is the failure domain: only the worker is restarted; if another actor dies,
+all end, callers get `EngineClosedError`, and the error surfaces where the engine was entered.
 """
 
 import random
@@ -198,7 +198,7 @@ class Engine:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The served model's tokenizer.  Raises `EngineClosedError` while the engine does not run."""
+        """The served model's tokenizer; raises as `model` does."""
         if self._served is None:
             raise EngineClosedError("the engine is not running")
         return self._served.tokenizer
@@ -222,8 +222,9 @@ class Engine:
     ) -> Stream:
         """Queue a request and return once it is known to be valid.
 
-        Raises `InvalidRequestError` for what the caller got wrong, `OverloadedError` at the limit of
-        requests, `DrainingError` after `drain`, `EngineClosedError` while the engine does not run.
+        Raises `InvalidRequestError` for what the caller got wrong, `OverloadedError` at the limit
+        of requests, `DrainingError` after `drain`, `EngineClosedError` while the engine does not
+        run.
         """
         if not self.alive:
             raise EngineClosedError("the engine is not running")
@@ -233,9 +234,7 @@ class Engine:
             self.metrics.request_finished("rejected")
             raise
         outbox = Outbox()
-        stream = Stream(
-            request_id or uuid.uuid4().hex, request, outbox, self._to_tokenizer.post
-        )
+        stream = Stream(request_id or uuid.uuid4().hex, request, outbox, self._to_tokenizer.post)
         self._to_tokenizer.post(
             Encode(request, prompt, params, outbox, arrived=anyio.current_time())
         )

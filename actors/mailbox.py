@@ -1,8 +1,8 @@
 """Mailboxes: bounded queues between actors that never make a sender wait.
 
-Every message belongs to a request that holds a credit of the gate, or is one of a fixed number, so a
-mailbox sized from the credits cannot overflow; if it does, that is a bug and raises.  Since nobody
-waits to send, no two actors can wait for each other.
+Every message belongs to a request that holds a credit of the gate, or is one of a fixed number, so
+a mailbox sized from the credits cannot overflow; if it does, that is a bug and raises.  Since
+nobody waits to send, no two actors can wait for each other.
 """
 
 from collections import deque

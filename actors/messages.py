@@ -21,9 +21,9 @@ message                 from           to
 `WorkerReady`           worker         scheduler: a fresh worker takes steps
 ======================  =============  ============================================================
 
-Those that cross machines are frozen values and are defined beside the machine that takes or returns
-them (`radixd.cache.messages`, `radixd.scheduling.messages`).  The three below never leave the process:
-they carry the caller's outbox, or act on it.
+Those that cross machines are frozen values and are defined beside the machine that takes or
+returns them (`radixd.cache.messages`, `radixd.scheduling.messages`).  The three below never leave
+the process: they carry the caller's outbox, or act on it.
 """
 
 from dataclasses import dataclass

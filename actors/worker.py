@@ -1,7 +1,7 @@
 """The worker's actor: keeps steps flowing into the worker, and the worker alive.
 
-Steps are handed over as they come, so the worker has the next one when it ends the last.  When it is
-lost, the actor says so once, starts a fresh one, and drops every step until it has seen the
+Steps are handed over as they come, so the worker has the next one when it ends the last.  When it
+is lost, the actor says so once, starts a fresh one, and drops every step until it has seen the
 scheduler's `NewGeneration`: those steps count on memory that is gone.
 """
 

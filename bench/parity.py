@@ -7,8 +7,8 @@ turn so that later turns hit what earlier ones computed.  The reference computes
 and in one piece, with the cache off.  Against it: turns one after the other; all at once, so that
 followers join their leader's step; and all at once in small chunks.
 
-A difference is allowed where the model itself is undecided: the two best tokens' logits, computed by
-the plain model, must be within 1e-3.  Each is shown.
+A difference is allowed where the model itself is undecided: the two best tokens' logits, computed
+by the plain model, must be within 1e-3.  Each is shown.
 """
 
 import argparse
@@ -170,7 +170,9 @@ def _say(text: str) -> None:
 
 def main() -> int:
     """Run all three ways; 1 if an answer differs where the model was decided."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--prompts", type=int, default=50)
     parser.add_argument("--equal-min", type=int, help="answers that must be equal each way")
     chosen = parser.parse_args()

@@ -56,7 +56,9 @@ def _wrong_locks(cache: PrefixCache, nodes: list[Node]) -> list[str]:
                 expected[node] += 1
     for node, locks in expected.items():
         if node.locks != locks:
-            problems.append(f"a node of {len(node.pages)} pages has {node.locks} locks, not {locks}")
+            problems.append(
+                f"a node of {len(node.pages)} pages has {node.locks} locks, not {locks}"
+            )
         if node.pending and locks == 0:
             problems.append(f"a pending node of {len(node.pages)} pages is under no lease")
     return problems

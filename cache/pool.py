@@ -15,7 +15,7 @@ _FREE, _USED, _QUARANTINED = range(3)
 
 
 class PageError(RuntimeError):
-    """A page is about to be handed out or taken back wrongly: a bug here, never a caller's fault."""
+    """A page is about to be handed out or taken back wrongly: a bug, and no client's fault."""
 
 
 class PagePool:

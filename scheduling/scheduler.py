@@ -7,8 +7,8 @@ steps: while it computes step N, step N+1 is planned and sent, so it never waits
 
 **Overlap.**  A decode row of step N+1 takes its input from the worker's own sample of step N.  So a
 request may be found to have ended when a row of it is already out: the worker skips that row (stop
-id), or computes it and it is dropped here (abort, stop string).  Such a request is LEAVING until its
-last row is done, and only then gives its lease back.
+id), or computes it and it is dropped here (abort, stop string).  Such a request is LEAVING until
+its last row is done, and only then gives its lease back.
 
 **Sharing in flight.**  The owner holds a request whose prefix another one computes.  It becomes a
 candidate again when that leader is scheduled (``next-step``: computed) far enough, or leaves.

@@ -43,10 +43,8 @@ class FileTokenizer:
         self._tokenizer = tokenizer
         added = tokenizer.get_added_tokens_decoder()
         self._special = frozenset(token for token, entry in added.items() if entry.special)
-        # Added tokens may lie beyond a gap, so counting ids does not find the last one.
-        self.vocabulary: int = max(
-            tokenizer.get_vocab_size(with_added_tokens=True), max(added, default=-1) + 1
-        )
+        # Ids may have gaps, so counting them does not find the last one.
+        self.vocabulary: int = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Return the ids of *text*."""

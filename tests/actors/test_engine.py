@@ -104,8 +104,9 @@ async def test_a_burst_computes_its_prefix_once(policy: PolicyName, sharing: Sha
         assert "radixd_cache_locks 0.0" in rendered
 
 
+@pytest.mark.asyncio(loop_factories=["virtual"])
 async def test_followers_wait_hardly_longer_than_their_leader() -> None:
-    """Same-step sharing: the median first token comes within 1.5 times the leader's."""
+    """Same-step sharing, in virtual time: the median comes within 1.5 times the leader's."""
     chosen = settings(max_step_tokens=8192)
     worker = SimulatedWorker(chosen)
     async with Engine(chosen, worker=worker) as running:
@@ -125,8 +126,11 @@ async def test_followers_wait_hardly_longer_than_their_leader() -> None:
 async def test_a_stop_string_ends_the_answer_and_the_work() -> None:
     """The request leaves the engine although it never reached its limit."""
     async with engine() as running:
-        whole, _, _ = await answer(running, TextPrompt("stop"), GenerationParams(
-            max_tokens=60, temperature=0.0, ignore_eos=True))
+        whole, _, _ = await answer(
+            running,
+            TextPrompt("stop"),
+            GenerationParams(max_tokens=60, temperature=0.0, ignore_eos=True),
+        )
         stop = whole[20:23]
         params = GenerationParams(temperature=0.0, ignore_eos=True, stop=(stop,))
         text, usage, last = await answer(running, TextPrompt("stop"), params)
@@ -187,12 +191,10 @@ async def test_what_cannot_be_served_is_refused_at_the_door() -> None:
 async def test_over_the_limit_requests_are_turned_away() -> None:
     """429 and not a queue without end."""
     async with engine(max_requests=2) as running:
-        async with (
-            await running.submit(TextPrompt("a"), GenerationParams()),
-            await running.submit(TextPrompt("b"), GenerationParams()),
-        ):
-            with pytest.raises(OverloadedError):
-                await running.submit(TextPrompt("c"), GenerationParams())
+        for prompt in ("a", "b"):
+            await running.submit(TextPrompt(prompt), GenerationParams())
+        with pytest.raises(OverloadedError):
+            await running.submit(TextPrompt("c"), GenerationParams())
 
 
 async def test_draining_lets_requests_finish_and_takes_no_more() -> None:

@@ -73,5 +73,5 @@ async def test_nothing_from_a_stop_string_on_is_shown_or_billed() -> None:
 async def test_what_might_have_become_a_stop_string_is_shown_at_the_end() -> None:
     """Held-back text and an incomplete character are flushed."""
     answer = session("END")
-    answer.deliver(delivery("aE".encode() + "é".encode()[:1], "length"))
+    answer.deliver(delivery(b"aE" + "é".encode()[:1], "length"))
     assert (await read(answer)).text == "aE\ufffd"

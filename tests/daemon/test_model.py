@@ -35,9 +35,11 @@ def test_curl_gets_paris(embedded: Daemon) -> None:
     body = json.dumps({"model": MODEL, "messages": CAPITAL, "temperature": 0, "max_tokens": 30})
     for stream in ("false", "true"):
         answer = subprocess.run(
-            ["curl", "-sSN", "--fail-with-body", f"{embedded.url}/v1/chat/completions"]
-            + ["-H", "Content-Type: application/json"]
-            + ["-d", f'{body[:-1]}, "stream": {stream}}}'],
+            [
+                *("curl", "-sSN", "--fail-with-body", f"{embedded.url}/v1/chat/completions"),
+                *("-H", "Content-Type: application/json"),
+                *("-d", f'{body[:-1]}, "stream": {stream}}}'),
+            ],
             capture_output=True,
             text=True,
             check=True,

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
+from pathlib import Path
 
 import httpx
 import pytest
@@ -27,14 +27,12 @@ def body(text: str, **changes: object) -> dict[str, object]:
     }
 
 
-def test_it_is_ready_within_two_seconds() -> None:
-    """Neither torch nor transformers is loaded, and no model."""
-    begun = time.monotonic()
+def test_it_needs_no_model_and_no_other_process() -> None:
+    """Neither torch nor transformers is loaded anywhere."""
     with daemon("--worker", "simulated") as running:
         assert httpx.get(f"{running.url}/ready").status_code == 200
-        took = time.monotonic() - begun
-    # Generous: the promise is 2 s, and a loaded machine must not fail the run.
-    assert took < 10
+        children = f"/proc/{running.process.pid}/task/{running.process.pid}/children"
+        assert Path(children).read_text() == ""
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "lpm"])

@@ -77,9 +77,7 @@ class Machines:
         self.cache = PrefixCache(
             capacity_pages=kv_pages, page_size=page_size, enabled=not disable_cache
         )
-        self.owner = CacheOwner(
-            self.cache, sharing=sharing, report_matches=order.reads_matches
-        )
+        self.owner = CacheOwner(self.cache, sharing=sharing, report_matches=order.reads_matches)
         self.scheduler = Scheduler(
             policy=order,
             sharing=sharing,

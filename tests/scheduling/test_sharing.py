@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.machines import Machines, answer_alone
+from radixd.cache.messages import RequestId
 from radixd.settings import PolicyName, SharingMode
 
 
@@ -49,7 +50,7 @@ def test_a_burst_computes_its_shared_prefix_once(
         max_step_tokens=budget,
     )
     prefix = tokens(1, 150)
-    prompts = [prefix + [500 + i] + tokens(i, 6) for i in range(20)]
+    prompts = [[*prefix, 500 + i, *tokens(i, 6)] for i in range(20)]
     requests = machines.submit_all(prompts, 4)
     machines.run()
     whole = 150 // page_size * page_size
@@ -104,8 +105,8 @@ def scenario(
         disable_cache=disable_cache,
     )
     roots = [tokens(draw.randrange(100), draw.randint(1, 60)) for _ in range(3)]
-    asked: dict[int, tuple[list[int], int]] = {}
-    aborted = set()
+    asked: dict[RequestId, tuple[list[int], int]] = {}
+    aborted: set[RequestId] = set()
     for _ in range(80):
         event = draw.random()
         if event < 0.35 and len(asked) < 30:
@@ -126,7 +127,7 @@ def scenario(
         elif event < 0.45 and asked:
             request = draw.choice(list(asked))
             aborted.add(request)
-            machines.abort(request)  # type: ignore[arg-type]
+            machines.abort(request)
         elif event < 0.45 + losses:
             machines.lose_worker()
         else:
@@ -134,16 +135,15 @@ def scenario(
     machines.run()
     for request, (prompt, max_tokens) in asked.items():
         expected = answer_alone(prompt, max_tokens)
-        answer = machines.answers[request]  # type: ignore[index]
-        finish = machines.finished[request]  # type: ignore[index]
+        answer = machines.answers[request]
+        finish = machines.finished[request]
         assert answer == expected[: len(answer)]
         if finish == "length":
-            usage = machines.usage[request]  # type: ignore[index]
+            usage = machines.usage[request]
             assert answer == expected
             assert usage.from_tree + usage.in_flight + usage.computed == len(prompt)
         else:
             assert request in aborted or losses
     counts = machines.owner.page_counts()
-    machines.tell()
     assert counts.locked == counts.pending == counts.private == 0
     assert len(machines.cache.leases) == 0

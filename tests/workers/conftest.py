@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers.tiny import tiny_model, tiny_tokenizer
+from harness.tiny import tiny_model, tiny_tokenizer
 
 
 @pytest.fixture(scope="session")

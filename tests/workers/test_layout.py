@@ -33,6 +33,7 @@ spans = st.lists(
 
 
 def slot(table: torch.Tensor, seat: int, position: int) -> int:
+    """Return where a position's K and V are, by the definition of a page table."""
     return int(table[seat, position // PAGE_SIZE]) * PAGE_SIZE + position % PAGE_SIZE
 
 

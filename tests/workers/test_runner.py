@@ -1,5 +1,6 @@
 """Steps fed by hand to the runner: every way to compute a sequence gives the model's own answer."""
 
+import itertools
 import random
 from collections.abc import Iterable, Sequence
 
@@ -8,13 +9,13 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
+from harness.tiny import VOCABULARY, tiny_model
 from radixd.cache.messages import Remap, RequestId
 from radixd.cache.tokens import pack
 from radixd.scheduling.messages import Row, SamplingParams, Seat, Step, StepDone
 from radixd.workers.pytorch.attention import KvMemory, install
 from radixd.workers.pytorch.runner import StepRunner
 from radixd.workers.pytorch.sampling import NonFiniteLogitsError
-from tests.workers.tiny import VOCABULARY, tiny_model
 
 PAGE_SIZE = 4
 GREEDY = SamplingParams(temperature=0.0)
@@ -28,9 +29,7 @@ class Bench:
         self.model = tiny_model()
         with torch.inference_mode():
             shapes = install(self.model)
-        self.memory = KvMemory(
-            shapes, pages * PAGE_SIZE, torch.float32, torch.device("cpu")
-        )
+        self.memory = KvMemory(shapes, pages * PAGE_SIZE, torch.float32, torch.device("cpu"))
         for layer in self.memory.layers.values():
             for tensor in layer:
                 tensor.fill_(float("nan"))  # whoever reads what nobody wrote is found out
@@ -72,9 +71,7 @@ class Bench:
         """Run one step."""
         self._number += 1
         ended = tuple(RequestId(request) for request in end)
-        return self.runner.run(
-            Step(self._number, ended, tuple(begin), tuple(remaps), tuple(rows))
-        )
+        return self.runner.run(Step(self._number, ended, tuple(begin), tuple(remaps), tuple(rows)))
 
     def decode(self, request: int, start: int, count: int) -> list[int]:
         """Decode *count* tokens; the first input is the last sampled one, at *start*."""
@@ -90,14 +87,17 @@ class Bench:
 def row(
     request: int, start: int, tokens: Sequence[int], *, sample: bool = True, write: bool = True
 ) -> Row:
+    """A row that computes *tokens*."""
     return Row(RequestId(request), start, pack(tokens), sample, write)
 
 
 def decode(request: int, start: int) -> Row:
+    """A row that feeds the last sampled token back."""
     return Row(RequestId(request), start, b"", True)
 
 
 def prompt(length: int, seed: int = 0) -> list[int]:
+    """Tokens drawn from *seed*."""
     chosen = random.Random(seed)
     return [chosen.randrange(4, VOCABULARY) for _ in range(length)]
 
@@ -135,7 +135,7 @@ def test_a_prompt_in_chunks_gives_the_logits_of_the_whole(cuts: list[int]) -> No
     tokens = prompt(600)
     edges = [0, *cuts, len(tokens)]
     bench.step(begin=[bench.seat(1, len(tokens))])
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         bench.step(row(1, start, tokens[start:end], sample=end == len(tokens)))
 
     torch.testing.assert_close(bench.logits, bench.alone(tokens), atol=CLOSE, rtol=0)
@@ -202,7 +202,7 @@ def test_a_decode_batch_of_any_lengths_equals_each_alone() -> None:
 
 
 def test_prefill_and_decode_share_a_step() -> None:
-    """A decode, a short tail, a long chunk and a row that samples nothing do not disturb another."""
+    """A decode, a short tail, a long chunk and a row without a sample disturb nobody."""
     bench = Bench()
     old, short, long, silent = prompt(30, 1), prompt(9, 2), prompt(400, 3), prompt(33, 4)
     first = bench.step(row(1, 0, old), begin=[bench.seat(1, 40)]).tokens

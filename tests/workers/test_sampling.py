@@ -1,5 +1,6 @@
 """Draws: what may be drawn, how often, and what a draw depends on."""
 
+import itertools
 import math
 
 import pytest
@@ -8,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from radixd.scheduling.messages import SamplingParams
-from radixd.workers.pytorch.sampling import NonFiniteLogits, sample, uniform
+from radixd.workers.pytorch.sampling import NonFiniteLogitsError, sample, uniform
 
 PINNED = [0.6524484863740321, 0.7012121095215251, 0.36818951565166946, 0.7122486205461367]
 GREEDY = SamplingParams(temperature=0.0)
 
 
 def logits(rows: int, vocabulary: int, *, spread: float = 2.0, seed: int = 0) -> torch.Tensor:
+    """Logits drawn from *seed*, [rows, vocabulary]."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(rows, vocabulary, generator=generator) * spread
 
@@ -29,7 +31,8 @@ def nucleus(row: torch.Tensor, params: SamplingParams) -> set[int]:
     scaled = (row.double() / params.temperature).softmax(-1)
     order = row.argsort(descending=True).tolist()[: params.top_k or len(row)]
     within = float(scaled[order].sum())
-    kept, mass = set(), 0.0
+    kept: set[int] = set()
+    mass = 0.0
     for token in order:
         if kept and mass >= params.top_p * within:
             break
@@ -57,7 +60,7 @@ def test_uniform_spreads_over_positions_and_over_seeds() -> None:
         [uniform(seed, 3) for seed in range(4000)],
     ):
         assert abs(sum(numbers) / 4000 - 0.5) < 0.02
-        following = list(zip(numbers, numbers[1:], strict=False))
+        following = list(itertools.pairwise(numbers))
         covariance = sum((a - 0.5) * (b - 0.5) for a, b in following) / len(following)
         assert abs(covariance * 12) < 0.05
 
@@ -150,6 +153,6 @@ def test_rows_that_are_not_finite_are_named() -> None:
     rows[1, 3] = float("nan")
     rows[3] = -torch.inf
 
-    with pytest.raises(NonFiniteLogits) as caught:
+    with pytest.raises(NonFiniteLogitsError) as caught:
         sample(rows, [GREEDY] * 4, [0] * 4)
     assert caught.value.rows == (1, 3)

@@ -56,9 +56,7 @@ def load(settings: Settings, say: Say) -> tuple[StepRunner, WorkerInfo]:
 
     Raises `ModelError` if the model cannot be had or served, or not with these settings.
     """
-    transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    cache = cache_folder(settings.cache_dir)
-    source = _with_plain_weights(resolve(settings.model, cache, say), cache, say)
+    cache, source = _find(settings, say)
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     dtype = _dtype(settings.dtype, device)
     say(f"loading {settings.model} in {_name(dtype)}")
@@ -81,7 +79,7 @@ def load(settings: Settings, say: Say) -> tuple[StepRunner, WorkerInfo]:
         model=settings.model,
         device=_device_name(device),
         dtype=_name(dtype),
-        vocabulary=model.get_input_embeddings().weight.shape[0],
+        vocabulary=int(model.config.get_text_config().vocab_size),
         context_length=context_length,
         page_size=settings.page_size,
         kv_pages=pages,
@@ -92,6 +90,22 @@ def load(settings: Settings, say: Say) -> tuple[StepRunner, WorkerInfo]:
         special_tokens=text.special_tokens,
     )
     return runner, info
+
+
+def plain_model(settings: Settings, say: Say) -> PreTrainedModel:
+    """Load the same weights with attention of their own, on CPU: what served answers must equal.
+
+    Raises `ModelError` as `load` does.
+    """
+    _, source = _find(settings, say)
+    return _model(source, _dtype(settings.dtype, torch.device("cpu")))
+
+
+def _find(settings: Settings, say: Say) -> tuple[Path, ModelSource]:
+    """Return the cache folder and where the weights are, fetched and dequantised if need be."""
+    transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    cache = cache_folder(settings.cache_dir)
+    return cache, _with_plain_weights(resolve(settings.model, cache, say), cache, say)
 
 
 def _with_plain_weights(source: ModelSource, cache: Path, say: Say) -> ModelSource:

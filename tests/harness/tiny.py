@@ -1,5 +1,7 @@
 """A model small enough to be made anew for each run: two layers, four heads on two KV heads."""
 
+from typing import Any
+
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -11,9 +13,9 @@ CHAT_END_ID = 3
 TEMPLATE = "{% for message in messages %}<|im_start|>{{ message.content }}<|im_end|>{% endfor %}"
 
 
-def tiny_config(**changes: object) -> LlamaConfig:
+def tiny_config(**changes: Any) -> LlamaConfig:
     """The configuration of the tiny model, with *changes*."""
-    values: dict[str, object] = {
+    values: dict[str, Any] = {
         "vocab_size": VOCABULARY,
         "hidden_size": 32,
         "intermediate_size": 64,
@@ -34,7 +36,9 @@ def tiny_model() -> LlamaForCausalLM:
     """The tiny model in float32; the same weights at every call."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return LlamaForCausalLM(tiny_config()).eval()
+        model = LlamaForCausalLM(tiny_config())
+    model.eval()  # type: ignore[no-untyped-call]
+    return model
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
@@ -44,7 +48,7 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.WordLevel({**special, **words}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.decoder = decoders.Fuse()
-    wrapped = PreTrainedTokenizerFast(
+    wrapped = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>"
     )
     wrapped.chat_template = TEMPLATE
