@@ -29,11 +29,12 @@ $(STAMP):
 	  echo "'$(PYTHON)' cannot make virtual environments: install its venv package"; \
 	  echo "(python3-venv or python3.11-venv on Debian and Ubuntu)."; exit 1; }
 	@echo "Installing radixd into $(VENV) with $$("$(PYTHON)" --version), PyTorch and the test tools."
-	@echo "This downloads about 400 MB and takes 1.4 GB on disk with a PyTorch for CPUs; the one with"
+	@echo "This downloads about 400 MB and takes 1.3 GB on disk with a PyTorch for CPUs; the one with"
 	@echo "CUDA is several times as large. Which one comes is for pip's own settings to say: README.md."
 	@"$(PYTHON)" -m venv $(VENV)
 	@$(PIP) install --upgrade --constraint constraints.txt pip setuptools
-	@$(PIP) install --constraint constraints.txt --no-build-isolation \
+	@PYTHONWARNINGS="ignore:Editable installation" \
+	  $(PIP) install --constraint constraints.txt --no-build-isolation \
 	  --editable '.[torch]' --group dev
 	@rm -f $(VENV)/installed-*
 	@touch $@

@@ -100,6 +100,7 @@ class Request:
         self.committed = 0
         """What ``computed`` was when the cache owner was last told."""
         self.write = True
+        """Whether the prompt's last token is written: not where its page is cached whole."""
         self.samples_planned = 0
         self.answer: array[int] = array("I")
         """Tokens sampled and delivered since ``prompt``."""
@@ -135,7 +136,8 @@ class Request:
             self.write = False
         if skipped <= start:
             return start
-        self.in_flight += skipped - start
+        if not self.usage_told:
+            self.in_flight += skipped - start
         self.scheduled = max(self.scheduled, skipped)
         self.computed = max(self.computed, skipped)
         return skipped

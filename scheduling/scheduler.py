@@ -19,7 +19,7 @@ candidate again when that leader is scheduled (``next-step``: computed) far enou
 import heapq
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple, assert_never
+from typing import assert_never
 
 from radixd.cache.messages import (
     Admitted,
@@ -36,13 +36,13 @@ from radixd.cache.messages import (
     Watch,
     Watched,
 )
-from radixd.cache.tokens import TOKEN_BYTES, pack
+from radixd.cache.tokens import pack
+from radixd.scheduling.holding import Followers
 from radixd.scheduling.messages import (
     Abort,
     Acknowledge,
     Delivery,
     FinishReason,
-    Row,
     SchedulerCommand,
     SchedulerEvent,
     SchedulerStatistics,
@@ -56,43 +56,13 @@ from radixd.scheduling.messages import (
 )
 from radixd.scheduling.policies import OrderingPolicy
 from radixd.scheduling.requests import Phase, Request
+from radixd.scheduling.rows import Plan, PlannedRow, Sent
 from radixd.settings import SharingMode
 
 STEPS_OUT_MAX = 2
 BATCHES_OUT_MAX = 2
 LOSSES_MAX = 2
 """A request whose rows were in this many lost steps is the likely cause: it fails alone."""
-
-
-class _Planned(NamedTuple):
-    """A row in the making."""
-
-    request: Request
-    start: int
-    end: int
-
-    @property
-    def samples(self) -> bool:
-        return self.end >= self.request.prompt_length
-
-    @property
-    def decodes(self) -> bool:
-        return self.start >= self.request.prompt_length
-
-
-class _Plan(NamedTuple):
-    """A step whose receipt is awaited."""
-
-    step: int
-    rows: list[_Planned]
-    candidates: tuple[RequestId, ...]
-
-
-class _Sent(NamedTuple):
-    """A step at the worker."""
-
-    step: int
-    rows: list[_Planned]
 
 
 class Scheduler:
@@ -115,13 +85,12 @@ class Scheduler:
         self._max_step_tokens = max_step_tokens
         self._requests: dict[RequestId, Request] = {}
         self._waiting: dict[RequestId, Request] = {}
-        self._followers: dict[RequestId, list[Request]] = {}
-        """Held requests by the leader they wait for."""
+        self._followers = Followers()
         self._running: dict[RequestId, Request] = {}
         """Requests with a lease, in the order of admission; LEAVING ones included."""
         self._step = 1
-        self._plan: _Plan | None = None
-        self._sent: deque[_Sent] = deque()
+        self._plan: Plan | None = None
+        self._sent: deque[Sent] = deque()
         self._done = 0
         self._batches_out = 0
         self._worker_ready = True
@@ -168,7 +137,7 @@ class Scheduler:
 
     def statistics(self) -> SchedulerStatistics:
         """Count the requests by state; ARRIVING ones wait, LEAVING ones run."""
-        held = sum(map(len, self._followers.values()))
+        held = len(self._followers)
         running = len(self._running)
         return SchedulerStatistics(
             waiting=len(self._requests) - held - running,
@@ -189,9 +158,9 @@ class Scheduler:
             assert request.rows_out == rows.get(request.id, 0)
             assert request.computed <= request.scheduled or request.phase is Phase.ARRIVING
             assert (request.id in self._waiting) == (request.phase is Phase.WAITING)
-        for leader, followers in self._followers.items():
+        for leader in self._followers.leaders():
             assert leader in self._running, "held on a request that is gone"
-            assert all(f.phase is Phase.HELD and f.leader == leader for f in followers)
+            assert all(f.phase is Phase.HELD for f in self._followers.of(leader))
 
     # Arrivals and departures.
 
@@ -234,13 +203,15 @@ class Scheduler:
         """Forget *request*: nothing about it is under way."""
         assert request.rows_out == 0
         assert request.finish is not None
-        self._unhold(request)
+        if request.phase is Phase.HELD:
+            self._followers.forget(request)
         self._waiting.pop(request.id, None)
         del self._requests[request.id]
         if self._running.pop(request.id, None) is not None:
             self._ended_seats.append(request.id)
         self._releases.append(Release(request.id, request.last_step))
-        self._release_followers(request.id)
+        for follower in self._followers.of(request.id):
+            self._offer(follower)
         self._blocked = False
 
     def _deliver(self, request: Request, tokens: tuple[int, ...]) -> None:
@@ -249,32 +220,11 @@ class Scheduler:
         usage = request.usage() if first or request.finish is not None else None
         self._deliveries.append(Delivery(request.id, tokens, request.finish, usage))
 
-    # Holding.
-
-    def _hold(self, request: Request, held: Held) -> None:
-        request.phase = Phase.HELD
-        request.leader, request.until = held.leader, held.until
-        self._followers.setdefault(held.leader, []).append(request)
-
-    def _unhold(self, request: Request) -> None:
-        if request.phase is Phase.HELD:
-            assert request.leader is not None
-            followers = self._followers[request.leader]
-            followers.remove(request)
-            if not followers:
-                del self._followers[request.leader]
-
-    def _release_followers(self, leader: RequestId, reached: int | None = None) -> None:
-        """Make followers of *leader* candidates again: all, or those it has *reached*."""
-        followers = self._followers.pop(leader, [])
-        still = [f for f in followers if reached is not None and f.until > reached]
-        if still:
-            self._followers[leader] = still
-        for follower in followers:
-            if reached is None or follower.until <= reached:
-                follower.phase = Phase.WAITING
-                follower.leader = None
-                self._waiting[follower.id] = follower
+    def _offer(self, follower: Request) -> None:
+        """Make a held request a candidate again."""
+        self._followers.forget(follower)
+        follower.phase = Phase.WAITING
+        self._waiting[follower.id] = follower
 
     # Planning.
 
@@ -302,31 +252,37 @@ class Scheduler:
             seats=seats,
         )
         self._commits, self._releases = [], []
-        self._plan = _Plan(self._step, rows, candidates)
+        self._plan = Plan(self._step, rows, candidates)
         return transaction
 
-    def _running_rows(self) -> tuple[list[_Planned], int]:
+    def _running_rows(self) -> tuple[list[PlannedRow], int]:
         """Give each running request its row, and return what is left of the step's tokens."""
         budget = self._max_step_tokens
-        decodes: list[_Planned] = []
+        decodes: list[PlannedRow] = []
         for request in self._running.values():
             if not request.prefilling and request.decodable:
                 decodes.append(self._row(request, 1))
         budget -= len(decodes)
-        prefills: list[_Planned] = []
+        prefills: list[PlannedRow] = []
         for request in self._running.values():
             if budget and request.prefilling and request.finish is None:
                 chunk = min(budget, request.prompt_length - request.scheduled)
                 prefills.append(self._row(request, chunk))
                 budget -= chunk
-        for leader in list(self._followers):
-            request = self._running[leader]
-            same_step = self._sharing == "same-step"
-            self._release_followers(leader, request.scheduled if same_step else request.computed)
+        self._offer_followers()
         return decodes + prefills, budget
 
-    def _row(self, request: Request, tokens: int) -> _Planned:
-        row = _Planned(request, request.scheduled, request.scheduled + tokens)
+    def _offer_followers(self) -> None:
+        """Make candidates of those whose leader gets far enough with this plan."""
+        for leader_id in self._followers.leaders():
+            leader = self._running[leader_id]
+            reached = leader.scheduled if self._sharing == "same-step" else leader.computed
+            for follower in self._followers.of(leader_id):
+                if follower.until <= reached:
+                    self._offer(follower)
+
+    def _row(self, request: Request, tokens: int) -> PlannedRow:
+        row = PlannedRow(request, request.scheduled, request.scheduled + tokens)
         request.scheduled = row.end
         request.rows_out += 1
         if row.samples:
@@ -353,7 +309,9 @@ class Scheduler:
                 case Admitted():
                     rows.append(self._admit(outcome, begin))
                 case Held():
-                    self._hold(self._waiting.pop(outcome.request), outcome)
+                    follower = self._waiting.pop(outcome.request)
+                    follower.phase = Phase.HELD
+                    self._followers.hold(follower, outcome.leader, outcome.until)
                 case Short(_, of):
                     self._blocked = of == "pages"
                 case _:
@@ -366,22 +324,23 @@ class Scheduler:
             request = self._requests[candidate]
             if request.finish is not None and request.phase in (Phase.WAITING, Phase.HELD):
                 self._leave(request)
-        for leader in list(self._followers):
-            if leader not in self._running:
-                self._release_followers(leader)
+        for leader in self._followers.leaders():
+            if leader not in self._running:  # It left while the receipt was under way.
+                for follower in self._followers.of(leader):
+                    self._offer(follower)
         return self._send(rows, begin)
 
     def _skip_what_others_computed(
-        self, rows: list[_Planned], receipt: CacheReceipt
-    ) -> list[_Planned]:
+        self, rows: list[PlannedRow], receipt: CacheReceipt
+    ) -> list[PlannedRow]:
         """Move requests on past their own pages that someone else has made ready."""
         reached = {advanced.request: advanced.position for advanced in receipt.advanced}
-        kept: list[_Planned] = []
+        kept: list[PlannedRow] = []
         for row in rows:
             position = 0 if row.decodes else reached.pop(row.request.id, 0)
             start = row.request.skip_to(position, row.start)
             if start < row.end:
-                kept.append(_Planned(row.request, start, row.end))
+                kept.append(PlannedRow(row.request, start, row.end))
             else:
                 row.request.rows_out -= 1
         for request_id, position in reached.items():
@@ -391,7 +350,7 @@ class Scheduler:
                 request.skip_to(position, request.scheduled)
         return kept
 
-    def _admit(self, admitted: Admitted, begin: list[Seat]) -> _Planned:
+    def _admit(self, admitted: Admitted, begin: list[Seat]) -> PlannedRow:
         request = self._waiting.pop(admitted.request)
         self._running[request.id] = request
         # A request that was aborted meanwhile computes its chunk all the same: another one of
@@ -404,8 +363,8 @@ class Scheduler:
         begin.append(Seat(request.id, admitted.table, request.sampling, request.stop_ids))
         return self._row(request, admitted.scheduled - request.scheduled)
 
-    def _send(self, rows: list[_Planned], begin: list[Seat]) -> list[SchedulerCommand]:
-        kept: list[_Planned] = []
+    def _send(self, rows: list[PlannedRow], begin: list[Seat]) -> list[SchedulerCommand]:
+        kept: list[PlannedRow] = []
         for row in rows:
             if row.decodes and row.request.finish is not None:
                 self._drop(row)
@@ -419,27 +378,19 @@ class Scheduler:
             end=tuple(self._ended_seats),
             begin=tuple(begin),
             remaps=remaps,
-            rows=tuple(self._finished_row(row) for row in kept),
+            rows=tuple(row.message() for row in kept),
         )
         for row in kept:
             row.request.last_step = self._step
         self._remaps, self._ended_seats = [], []
-        self._sent.append(_Sent(self._step, kept))
+        self._sent.append(Sent(self._step, kept))
         self._step += 1
         return [step]
 
-    def _drop(self, row: _Planned) -> None:
+    def _drop(self, row: PlannedRow) -> None:
         row.request.rows_out -= 1
         if row.request.rows_out == 0:
             self._leave(row.request)
-
-    def _finished_row(self, row: _Planned) -> Row:
-        request = row.request
-        if row.decodes:
-            return Row(request.id, row.start, b"", sample=True)
-        tokens = request.prompt[row.start * TOKEN_BYTES : row.end * TOKEN_BYTES]
-        write, request.write = request.write, True
-        return Row(request.id, row.start, tokens, sample=row.samples, write=write)
 
     # Results.
 

@@ -26,7 +26,7 @@ from radixd.text.tokenizers import Tokenizer
 _WINDOW_FULL = 16
 """Tokens after which the window is cut where no character is open."""
 _WINDOW_MAX = 32
-"""Tokens after which it is cut anyway: bytes that are no text can go on for ever."""
+"""Tokens after which it is cut anyway: tokens that make no text can go on for ever."""
 _WINDOW_KEPT = 8
 """Tokens kept by such a cut: a cut spoils at most the first 3 bytes after it."""
 
@@ -72,12 +72,16 @@ class IncrementalDecoder:
         new = text[len(self._shown) : len(text) - _incomplete(text)]
         self._shown += new
         withheld = len(text) - len(self._shown)
-        if withheld == 0:
-            if new and len(self._window) > _WINDOW_FULL:
-                self._cut(self._complete, withheld)
-            self._complete = len(self._window)
-        elif len(self._window) > _WINDOW_MAX:
-            self._cut(len(self._window) - _WINDOW_KEPT, withheld)
+        size = len(self._window)
+        cut = 0
+        if new and withheld == 0 and size > _WINDOW_FULL:
+            cut = self._complete
+        elif size > _WINDOW_MAX:
+            cut = size - _WINDOW_KEPT
+        if cut:
+            self._cut(cut, withheld)
+        if cut or withheld == 0:
+            # After a forced cut: a byte-fallback decoder withholds one character for each token.
             self._complete = max(0, len(self._window) - withheld)
         return new
 

@@ -84,9 +84,8 @@ class ChatTemplate:
             return self._template.render(variables)
         except _RefusalError as error:
             raise TemplateError(f"the chat template refuses the messages: {error}") from error
-        except (
-            Exception
-        ) as error:  # Foreign code, given messages it may not expect, raises anything.
+        except Exception as error:
+            # Foreign code that meets messages it did not expect can raise anything.
             raise TemplateError(f"the chat template fails on these messages: {error}") from error
 
 
