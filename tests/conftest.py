@@ -8,12 +8,18 @@ An async test runs on asyncio's own loop.  It asks for another one by
 import asyncio
 from collections.abc import Callable, Mapping
 
+import hypothesis
 import pytest
 import uvloop
 
 from simulation.loop import SimulationLoop
 
 pytest_plugins = ["harness.skips"]
+
+# The same examples in every run, and no limit on how long a busy machine takes for one.
+# `--hypothesis-profile=default` draws new ones.
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("repeatable")
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 

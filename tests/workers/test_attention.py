@@ -1,5 +1,7 @@
 """Which models may be given attention over pages, and why others are refused."""
 
+from typing import Any
+
 import pytest
 from transformers import (
     AutoModelForCausalLM,
@@ -10,6 +12,7 @@ from transformers import (
     MambaConfig,
     MistralConfig,
     PretrainedConfig,
+    PreTrainedModel,
     Qwen3Config,
 )
 
@@ -17,7 +20,7 @@ from harness.tiny import tiny_config
 from radixd.workers.models import ModelError
 from radixd.workers.pytorch.attention import LayerShape, install
 
-SHAPE = {
+SHAPE: dict[str, Any] = {
     "vocab_size": 64,
     "hidden_size": 32,
     "intermediate_size": 64,
@@ -27,7 +30,20 @@ SHAPE = {
     "eos_token_id": 2,
     "pad_token_id": 0,
 }
-OWN_NAMES = {"vocab_size": 64, "n_layer": 2, "n_head": 4, "bos_token_id": 1, "eos_token_id": 2}
+OWN_NAMES: dict[str, Any] = {
+    "vocab_size": 64,
+    "n_layer": 2,
+    "n_head": 4,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+
+def made(config: PretrainedConfig) -> PreTrainedModel:
+    """A model of *config* with random weights."""
+    model = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+    assert isinstance(model, PreTrainedModel)
+    return model
 
 
 @pytest.mark.parametrize(
@@ -40,7 +56,7 @@ OWN_NAMES = {"vocab_size": 64, "n_layer": 2, "n_head": 4, "bos_token_id": 1, "eo
 )
 def test_plain_causal_models_are_served(config: PretrainedConfig, shape: LayerShape) -> None:
     """What a layer writes is measured by a trial pass, whatever the configuration calls it."""
-    assert install(AutoModelForCausalLM.from_config(config)) == {0: shape, 1: shape}
+    assert install(made(config)) == {0: shape, 1: shape}
 
 
 @pytest.mark.parametrize(
@@ -56,4 +72,4 @@ def test_plain_causal_models_are_served(config: PretrainedConfig, shape: LayerSh
 def test_other_models_are_refused_with_the_reason(config: PretrainedConfig, reason: str) -> None:
     """Windows, positions inside the scores, state spaces and encoders need other memory."""
     with pytest.raises(ModelError, match=reason):
-        install(AutoModelForCausalLM.from_config(config))
+        install(made(config))

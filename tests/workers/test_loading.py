@@ -5,8 +5,17 @@ from pathlib import Path
 import msgspec
 import pytest
 from tokenizers import Tokenizer
+from transformers import LlamaForCausalLM
 
-from harness.tiny import CHAT_END_ID, CONTEXT_LENGTH, END_ID, TEMPLATE, VOCABULARY
+from harness.tiny import (
+    CHAT_END_ID,
+    CONTEXT_LENGTH,
+    END_ID,
+    TEMPLATE,
+    VOCABULARY,
+    tiny_config,
+    tiny_tokenizer,
+)
 from radixd.cache.messages import RequestId
 from radixd.cache.tokens import pack
 from radixd.scheduling.messages import Row, SamplingParams, Seat, Step
@@ -75,6 +84,24 @@ def test_more_positions_than_the_model_has_are_refused(settings: Settings) -> No
     assert info.context_length == 100
     with pytest.raises(ModelError, match="max_model_len"):
         load(msgspec.structs.replace(settings, max_model_len=CONTEXT_LENGTH + 1), silent)
+
+
+def test_a_model_that_would_rotate_cached_keys_anew_is_kept_short(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """LongRoPE changes the angles of all positions once a sequence passes its first length."""
+    rope = {
+        "rope_type": "longrope",
+        "rope_theta": 10_000.0,
+        "original_max_position_embeddings": 512,
+        "short_factor": [1.0] * 4,
+        "long_factor": [4.0] * 4,
+    }
+    LlamaForCausalLM(tiny_config(rope_parameters=rope)).save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    _, info = load(msgspec.structs.replace(settings, model=str(tmp_path)), silent)
+
+    assert info.context_length == 512
 
 
 def test_another_tokenizer_replaces_the_models_own(

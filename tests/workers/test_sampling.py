@@ -103,7 +103,7 @@ def test_limits_beyond_the_largest_thousand_are_exact(params: SamplingParams) ->
     allowed = nucleus(row, params)
 
     assert len(allowed) > 1024
-    assert set(drawn(row, params, 30_000)) <= allowed
+    assert set(drawn(row, params, 2_000)) <= allowed
     excluded = torch.tensor(sorted(set(range(4000)) - allowed))
     assert row[excluded].max() < row[sorted(allowed)].min()
 

@@ -253,9 +253,14 @@ def _ids(value: Any) -> list[int]:
 
 
 def _context_length(model: PreTrainedModel, wanted: int | None) -> int:
-    own = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    config = model.config.get_text_config()
+    own = getattr(config, "max_position_embeddings", None)
     if own is None:
         raise ModelError("its configuration names no max_position_embeddings")
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        # Beyond its first length this rotates every key anew, those that are cached as well.
+        own = min(own, rope.get("original_max_position_embeddings", own))
     if wanted is None:
         return int(own)
     if wanted > own:
