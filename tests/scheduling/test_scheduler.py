@@ -154,9 +154,8 @@ def test_a_stop_id_ends_the_answer_although_a_row_of_it_is_out() -> None:
 def test_an_abort_is_answered_once_in_every_phase() -> None:
     """Waiting, held, running and leaving; what nobody knows is ignored."""
     machines = Machines(max_running=2, page_size=4, sharing="next-step")
-    running = machines.submit(list(range(30)), 5)
-    held = machines.submit([*range(28), 99, 98], 5)
-    waiting = [machines.submit([n, n, n], 5) for n in range(200, 204)]
+    prompts = [list(range(30)), [*range(28), 99, 98], *([n, n, n] for n in range(200, 204))]
+    running, held, *waiting = machines.submit_all(prompts, 5)
     statistics = machines.scheduler.statistics()
     assert (statistics.held, statistics.running, statistics.waiting) == (1, 2, 3)
     for request in (held, running, waiting[3], running, RequestId(77)):
