@@ -7,7 +7,7 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 # Named by what was installed, and where, since a virtual environment cannot be moved.
-STAMP := $(VENV)/installed-$(shell { pwd; cat pyproject.toml constraints.txt; } | cksum | cut -d' ' -f1)
+STAMP := $(VENV)/installed-$(shell { echo "$(CURDIR)"; cat pyproject.toml constraints.txt; } | cksum | cut -d' ' -f1)
 # Progress for a person who waits, silence in a log.
 QUIET := $(shell test -t 2 || echo --quiet)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input $(QUIET)
@@ -31,6 +31,9 @@ $(STAMP):
 	@echo "Installing radixd into $(VENV) with $$("$(PYTHON)" --version), PyTorch and the test tools."
 	@echo "This downloads about 400 MB and takes 1.3 GB on disk with a PyTorch for CPUs; the one with"
 	@echo "CUDA is several times as large. Which one comes is for pip's own settings to say: README.md."
+	@# The scripts of an environment that was moved start a Python that is gone.
+	@if grep -s '^command = ' $(VENV)/pyvenv.cfg | grep -qvF ' $(abspath $(VENV))'; then \
+	  echo "$(VENV) was made in another folder: making it anew."; rm -rf $(VENV); fi
 	@"$(PYTHON)" -m venv $(VENV)
 	@$(PIP) install --upgrade --constraint constraints.txt pip setuptools
 	@PYTHONWARNINGS="ignore:Editable installation" \

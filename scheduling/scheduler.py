@@ -95,7 +95,9 @@ class Scheduler:
         self._batches_out = 0
         self._worker_ready = True
         self._blocked = False
-        """Whether the last receipt was short of pages and nothing has changed since."""
+        """Whether a receipt was short of pages, and nothing has changed since its transaction."""
+        self._stirred = False
+        """Whether something has changed since the last transaction."""
         # For the next transaction, and for the next step.
         self._commits: list[Commit] = []
         self._releases: list[Release] = []
@@ -179,7 +181,7 @@ class Scheduler:
         request.matched = event.matched
         request.phase = Phase.WAITING
         self._waiting[request.id] = request
-        self._blocked = False
+        self._stir()
 
     def _abort(self, event: Abort) -> None:
         request = self._requests.get(event.request)
@@ -212,7 +214,7 @@ class Scheduler:
         self._releases.append(Release(request.id, request.last_step))
         for follower in self._followers.of(request.id):
             self._offer(follower)
-        self._blocked = False
+        self._stir()
 
     def _deliver(self, request: Request, tokens: tuple[int, ...]) -> None:
         first = not request.usage_told and bool(tokens)
@@ -225,6 +227,11 @@ class Scheduler:
         self._followers.forget(follower)
         follower.phase = Phase.WAITING
         self._waiting[follower.id] = follower
+
+    def _stir(self) -> None:
+        """Note that pages may have become free, or a request have come that needs fewer."""
+        self._blocked = False
+        self._stirred = True
 
     # Planning.
 
@@ -253,6 +260,7 @@ class Scheduler:
         )
         self._commits, self._releases = [], []
         self._plan = Plan(self._step, rows, candidates)
+        self._stirred = False
         return transaction
 
     def _running_rows(self) -> tuple[list[PlannedRow], int]:
@@ -313,7 +321,7 @@ class Scheduler:
                     follower.phase = Phase.HELD
                     self._followers.hold(follower, outcome.leader, outcome.until)
                 case Short(_, of):
-                    self._blocked = of == "pages"
+                    self._blocked = of == "pages" and not self._stirred
                 case _:
                     assert_never(outcome)
         for changed in receipt.matches:
@@ -400,7 +408,7 @@ class Scheduler:
         sent = self._sent.popleft()
         assert sent.step == event.number, "steps end in the order in which they were sent"
         self._done = event.number
-        self._blocked = False
+        self._stir()
         sampled = dict(zip(event.requests, event.tokens, strict=True))
         for row in sent.rows:
             request = row.request

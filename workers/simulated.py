@@ -20,6 +20,7 @@ from radixd.scheduling.messages import Row, SamplingParams, Seat, Step, StepDone
 from radixd.settings import Settings, SettingsError
 from radixd.workers.protocol import WorkerError, WorkerInfo
 
+TOKEN_BYTES = 4
 _MASK = 2**64 - 1
 _SEED = 0x9E3779B97F4A7C15
 
@@ -46,7 +47,7 @@ class StepCost(msgspec.Struct, frozen=True):
     def seconds(self, step: Step) -> float:
         """Return the cost of *step*."""
         decodes = sum(1 for row in step.rows if not row.tokens)
-        prefill = sum(len(row.tokens) // 4 for row in step.rows)
+        prefill = sum(len(row.tokens) // TOKEN_BYTES for row in step.rows)
         return self.fixed + self.prefill_token * prefill + self.decode_row * decodes
 
 
@@ -96,7 +97,8 @@ class SimulatedModel:
                 continue
             digest = self._attend(row, seated)
             if row.sample:
-                token = self._draw(digest, seated.sampling, row.start)
+                after = row.start + max(1, len(row.tokens) // TOKEN_BYTES)
+                token = self._draw(digest, seated.sampling, after)
                 seated.last = token
                 seated.ended = token in seated.stop_ids
                 requests.append(row.request)
@@ -120,6 +122,7 @@ class SimulatedModel:
         return digest
 
     def _draw(self, digest: int, sampling: SamplingParams, position: int) -> int:
+        """Return the token at *position*; with a temperature it depends on the seed as well."""
         if sampling.temperature > 0:
             digest = _mix(digest ^ _mix(sampling.seed ^ position))
         drawn = _mix(digest)

@@ -17,8 +17,8 @@ def cache(page_size: int = 1, capacity: int = 4096) -> PrefixCache:
 def test_a_fork_inside_an_edge_ends_the_match(page_size: int) -> None:
     """The bug that was fixed eight days after the first radix cache was published.
 
-    The tree holds "Hello_L.A.!" and below it "world".  "Hello_world" forks inside the first edge;
-    going on into the child would return the KV of "world" after "Hello_L.A.!".
+    The tree holds "Hello_L.A.!" and below it "world" and "there".  "Hello_world" forks inside the
+    first edge; going on into the child would return the KV of "world" after "Hello_L.A.!".
     """
     tree = cache(page_size)
 
@@ -27,6 +27,10 @@ def test_a_fork_inside_an_edge_ends_the_match(page_size: int) -> None:
 
     insert(tree, spread("Hello_L.A.!"))
     insert(tree, spread("Hello_L.A.!world"))
+    insert(tree, spread("Hello_L.A.!there"))
+    (edge,) = tree.tree.root.children.values()
+    assert bytes(edge.key) == pack(spread("Hello_L.A.!"))
+    assert len(edge.children) == 2
     query = spread("Hello_world")
     assert matched(tree, query) == len("Hello_") * page_size
     position = tree.match(pack(query))

@@ -1,19 +1,21 @@
 """Scheduler, cache owner and simulated model joined by function calls: no loop, no time.
 
-Every operation is audited.  The worker may lag: steps queue until `Machines.work` runs one, so a
-test chooses how far planning overlaps with computing.
+Every operation is audited.  The worker lags: steps queue until `Machines.work` runs one, so a
+test chooses how far planning overlaps with computing.  The owner may lag too: with ``owner_lags`` what it
+is told queues until `Machines.serve_owner`, and its answers until `Machines.hear_owner`.
 """
 
 from collections import deque
 
 from radixd.cache.audit import audit
 from radixd.cache.messages import (
+    CacheCommand,
+    CacheEvent,
     CacheReceipt,
     CacheTransaction,
     NewGeneration,
     RequestId,
     Watch,
-    Watched,
 )
 from radixd.cache.owner import CacheOwner
 from radixd.cache.prefix_cache import PrefixCache
@@ -72,6 +74,7 @@ class Machines:
         max_running: int = 8,
         max_step_tokens: int = 64,
         disable_cache: bool = False,
+        owner_lags: bool = False,
     ) -> None:
         order = ordering_policy(policy)
         self.cache = PrefixCache(
@@ -85,6 +88,9 @@ class Machines:
             max_running=max_running,
             max_step_tokens=max_step_tokens,
         )
+        self._owner_lags = owner_lags
+        self._to_owner: deque[CacheEvent] = deque()
+        self._from_owner: deque[CacheCommand] = deque()
         self._memory = (kv_pages, page_size)
         self.model = model(kv_pages, page_size)
         self.steps: deque[Step] = deque()
@@ -137,10 +143,24 @@ class Machines:
         self.tell(StepDone(step.number, requests, tokens, 0.0))
         return True
 
+    def serve_owner(self) -> bool:
+        """Let an owner that lags take its oldest message; False if there is none."""
+        if not self._to_owner:
+            return False
+        self._from_owner += self._ask_owner(self._to_owner.popleft())
+        return True
+
+    def hear_owner(self) -> bool:
+        """Pass on the oldest answer of an owner that lags; False if there is none."""
+        if not self._from_owner:
+            return False
+        self.tell(self._from_owner.popleft())
+        return True
+
     def run(self, steps_max: int = 100_000) -> None:
         """Compute until nothing is left to do."""
         for _ in range(steps_max):
-            if not self.work():
+            if not (self.hear_owner() or self.serve_owner() or self.work()):
                 return
         raise AssertionError(f"still working after {steps_max} steps")
 
@@ -166,15 +186,18 @@ class Machines:
         report = audit(self.cache, self.owner.private_pages())
         assert report.problems == ()
 
+    def _ask_owner(self, event: CacheEvent) -> list[CacheCommand]:
+        replies = self.owner.handle([event], 0.0)
+        self.receipts += [reply for reply in replies if isinstance(reply, CacheReceipt)]
+        return replies
+
     def _perform(self, command: SchedulerCommand) -> list[SchedulerCommand]:
         match command:
             case Watch() | CacheTransaction() | NewGeneration():
-                replies: list[SchedulerEvent] = []
-                for reply in self.owner.handle([command], 0.0):
-                    assert isinstance(reply, Watched | CacheReceipt)
-                    if isinstance(reply, CacheReceipt):
-                        self.receipts.append(reply)
-                    replies.append(reply)
+                if self._owner_lags:
+                    self._to_owner.append(command)
+                    return []
+                replies = self._ask_owner(command)
                 return self.scheduler.handle(replies, 0.0) if replies else []
             case Step():
                 self.steps.append(command)

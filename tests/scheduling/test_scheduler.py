@@ -3,7 +3,14 @@
 import pytest
 
 from harness.machines import GREEDY, Machines, answer_alone
-from radixd.cache.messages import CacheReceipt, CacheTransaction, RequestId, Watch, Watched
+from radixd.cache.messages import (
+    CacheReceipt,
+    CacheTransaction,
+    RequestId,
+    Short,
+    Watch,
+    Watched,
+)
 from radixd.cache.tokens import pack, unpack
 from radixd.scheduling.messages import (
     Abort,
@@ -112,6 +119,21 @@ def test_a_scheduler_that_is_short_of_pages_waits_for_a_change() -> None:
     assert len(machines.receipts) == asked
     machines.run()
     assert machines.answers[B] == answer_alone(list(range(50, 60)), 6)
+
+
+def test_a_verdict_that_is_older_than_a_change_blocks_nobody() -> None:
+    """Short of pages, says the owner, while the request that had them is already leaving."""
+    machines = Machines(kv_pages=3, page_size=1, owner_lags=True)
+    machines.submit([5], 2)
+    while len(machines.steps) < 2:
+        assert machines.hear_owner() or machines.serve_owner()
+    machines.work()
+    second = machines.submit([6], 2)
+    while Short(second, "pages") not in machines.receipts[-1].outcomes:
+        assert machines.hear_owner() or machines.serve_owner()
+    machines.work()
+    machines.run()
+    assert machines.finished[second] == "length"
 
 
 @pytest.mark.parametrize(("policy", "order"), [("fcfs", [2, 3]), ("lpm", [3, 2])])

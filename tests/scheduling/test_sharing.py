@@ -71,6 +71,7 @@ SHAPES = st.fixed_dictionaries(
         "extra_budget": st.integers(1, 60),
         "disable_cache": st.sampled_from([False, False, False, True]),
         "losses": st.sampled_from([0.0, 0.0, 0.02]),
+        "owner_lags": st.booleans(),
     }
 )
 
@@ -78,7 +79,7 @@ SHAPES = st.fixed_dictionaries(
 @settings(max_examples=150, deadline=None)
 @given(SHAPES)
 def test_whatever_happens_answers_are_right_and_books_balance(shape: dict[str, object]) -> None:
-    """Random arrivals, aborts, overlaps and lost workers; the machines are audited throughout."""
+    """Random arrivals, aborts, delays and lost workers; the machines are audited throughout."""
     scenario(**shape)  # type: ignore[arg-type]
 
 
@@ -92,6 +93,7 @@ def scenario(
     extra_budget: int,
     disable_cache: bool,
     losses: float,
+    owner_lags: bool,
 ) -> None:
     """Run one random history and check every promise."""
     draw = random.Random(seed)
@@ -103,6 +105,7 @@ def scenario(
         max_running=max_running,
         max_step_tokens=max_running + extra_budget,
         disable_cache=disable_cache,
+        owner_lags=owner_lags,
     )
     roots = [tokens(draw.randrange(100), draw.randint(1, 60)) for _ in range(3)]
     asked: dict[RequestId, tuple[list[int], int]] = {}
@@ -130,6 +133,10 @@ def scenario(
             machines.abort(request)
         elif event < 0.45 + losses:
             machines.lose_worker()
+        elif event < 0.65:
+            machines.serve_owner()
+        elif event < 0.85:
+            machines.hear_owner()
         else:
             machines.work()
     machines.run()
