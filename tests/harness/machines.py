@@ -1,8 +1,8 @@
 """Scheduler, cache owner and simulated model joined by function calls: no loop, no time.
 
-Every operation is audited.  The worker lags: steps queue until `Machines.work` runs one, so a
-test chooses how far planning overlaps with computing.  The owner may lag too: with ``owner_lags`` what it
-is told queues until `Machines.serve_owner`, and its answers until `Machines.hear_owner`.
+Every operation is audited.  The worker lags: steps queue until `Machines.work` runs one, so a test
+chooses how far planning overlaps with computing.  The owner may lag too: with ``owner_lags`` what
+it is told queues until `Machines.serve_owner`, and its answers until `Machines.hear_owner`.
 """
 
 from collections import deque

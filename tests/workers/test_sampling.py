@@ -97,7 +97,7 @@ def test_frequencies_follow_the_limited_distribution(params: SamplingParams) -> 
 
 
 @pytest.mark.parametrize("params", [SamplingParams(top_p=0.95), SamplingParams(top_k=1500)])
-def test_limits_beyond_the_largest_thousand_are_exact(params: SamplingParams) -> None:
+def test_limits_beyond_the_head_are_exact(params: SamplingParams) -> None:
     """A flat distribution, whose nucleus needs a full sort, is cut at the same place."""
     (row,) = logits(1, 4000, spread=0.1)
     allowed = nucleus(row, params)

@@ -18,10 +18,9 @@ from radixd.scheduling.messages import SamplingParams
 
 _MASK = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
-_HEAD = 1024
-"""Largest logits looked at before all are sorted: sorting 49,152 takes milliseconds a row."""
-
-
+_HEAD = 256
+"""Largest logits looked at before a row is sorted.  For 32 rows of 49,152 on two cores: 6 ms for
+the largest 256, 24 for 1,024, 114 for a sort."""
 _NO_LIMIT = 1 << 62
 """More tokens than any vocabulary has."""
 
@@ -94,10 +93,17 @@ def _cutoff(logits: Tensor, sampling: list[SamplingParams]) -> Tensor:
     total = logits.double().exp().sum(dim=-1, keepdim=True)
     head = logits.topk(min(_HEAD, vocabulary)).values
     cutoff, enough = _last_kept(head, top_k, sampling, total)
-    if not bool(enough.all()):
-        ordered = logits.sort(dim=-1, descending=True).values
-        whole, _ = _last_kept(ordered, top_k, sampling, total)
-        cutoff = torch.where(enough, cutoff, whole)
+    lacking = (~enough).flatten().nonzero().flatten()
+    if len(lacking):
+        short = lacking.tolist()
+        ordered = logits.index_select(0, lacking).sort(dim=-1, descending=True).values
+        whole, _ = _last_kept(
+            ordered,
+            [top_k[row] for row in short],
+            [sampling[row] for row in short],
+            total.index_select(0, lacking),
+        )
+        cutoff = cutoff.index_copy(0, lacking, whole)
     return cutoff
 
 
