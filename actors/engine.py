@@ -75,7 +75,10 @@ class EngineStatistics(msgspec.Struct, frozen=True):
 
 
 class Stream:
-    """The pieces of one answer.  Leaving it early aborts the request."""
+    """The pieces of one answer, for one reader.
+
+    Leaving it early aborts the request; one that is dropped without `aclose` computes to its end.
+    """
 
     def __init__(
         self, request_id: str, request: RequestId, outbox: Outbox, cancel: Callable[[Cancel], None]
@@ -226,9 +229,10 @@ class Engine:
         of requests, `DrainingError` after `drain`, `EngineClosedError` while the engine does not
         run.
         """
-        if not self.alive:
+        if self._served is None:
             raise EngineClosedError("the engine is not running")
         try:
+            self._served.encoder.check(prompt, params)
             request = self._gate.enter()
         except EngineError:
             self.metrics.request_finished("rejected")
@@ -320,6 +324,7 @@ class Engine:
             await actor()
         finally:
             self._served = None
+            self._gate.abandon()
 
     def _worker_changed(self, ready: bool) -> None:
         self._worker_ready = ready

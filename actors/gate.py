@@ -59,6 +59,12 @@ class Gate:
         if not self._inside:
             self._empty.set()
 
+    def abandon(self) -> None:
+        """Close, and forget who is inside: the engine has stopped, and nobody will leave."""
+        self._closed = True
+        self._inside.clear()
+        self._empty.set()
+
     async def empty(self) -> None:
         """Wait until the gate is closed and the last request has left."""
         await self._empty.wait()

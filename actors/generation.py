@@ -132,5 +132,9 @@ class EngineClosedError(EngineError):
     """The engine is not running: not started, already closed, or an actor died."""
 
 
-class WorkerFailedError(EngineError):
-    """The worker failed and could not be brought back; the request is lost."""
+class FailedRequestError(EngineError):
+    """The engine's fault: this request is lost, and no other."""
+
+
+class WorkerFailedError(FailedRequestError):
+    """The worker failed twice with this request."""

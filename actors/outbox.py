@@ -21,6 +21,7 @@ class Outbox:
         self._error: EngineError | None = None
         self._accepted = False
         self._read_all = False
+        self._reading = False
         self._change = anyio.Event()
 
     # The writer's side.
@@ -85,7 +86,13 @@ class Outbox:
     async def _wait(self) -> None:
         if self._error is not None:
             raise self._error
+        if self._reading:
+            raise RuntimeError("two tasks read one stream")
         self._change = anyio.Event()
-        await self._change.wait()
+        self._reading = True
+        try:
+            await self._change.wait()
+        finally:
+            self._reading = False
         if self._error is not None:
             raise self._error

@@ -4,9 +4,10 @@ Pure functions of tokenizer, template and limits, safe to call from a thread.  E
 caller can get wrong raises `InvalidRequestError`, which names the field and the limit.
 """
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import assert_never
+
+import msgspec
 
 from radixd.actors.generation import (
     ChatPrompt,
@@ -24,6 +25,8 @@ STOP_STRINGS_MAX = 16
 STOP_IDS_MAX = 64
 SEED_MAX = 2**63 - 1
 TEMPERATURE_MAX = 2.0
+MESSAGE_CHARACTERS = 50
+"""What a template adds to a message, about."""
 
 
 class PromptEncoder:
@@ -63,8 +66,15 @@ class PromptEncoder:
             case _:
                 assert_never(prompt)
 
-    def check(self, params: GenerationParams) -> None:
-        """Raise `InvalidRequestError` for the first parameter out of its limits."""
+    def check(self, prompt: Prompt, params: GenerationParams) -> None:
+        """Raise `InvalidRequestError` for the first thing of a wrong type or out of its limits.
+
+        Takes time for what is small only: what is long is looked at when it is encoded.
+        """
+        _check_prompt_type(prompt)
+        _check_types(params)
+        if isinstance(prompt, TokenPrompt):
+            self.answer_limit(len(prompt.ids), None)
         _within("temperature", params.temperature, 0.0, TEMPERATURE_MAX)
         _within("top_p", params.top_p, 0.0, 1.0)
         if params.top_p == 0.0:
@@ -108,23 +118,53 @@ class PromptEncoder:
     def _check_ids(self, ids: Sequence[int], field: str) -> None:
         vocabulary = self._tokenizer.vocabulary
         for index, token in enumerate(ids):
-            if not 0 <= token < vocabulary:
+            if type(token) is not int or not 0 <= token < vocabulary:
                 raise InvalidRequestError(
-                    field, f"token {token} at index {index} is not within 0 to {vocabulary - 1}"
+                    field, f"token {token!r} at index {index} is not within 0 to {vocabulary - 1}"
                 )
 
 
 def characters(prompt: Prompt) -> int:
-    """Return how much text *prompt* holds, to tell whether encoding it takes long."""
+    """Return how much text *prompt* is about, to tell whether encoding it takes long."""
     match prompt:
         case TextPrompt(text):
             return len(text)
         case ChatPrompt(messages):
-            return sum(len(str(message.get("content"))) for message in messages)
+            contents = sum(len(str(message.get("content"))) for message in messages)
+            return contents + MESSAGE_CHARACTERS * len(messages)
         case TokenPrompt():
             return 0
         case _:
             assert_never(prompt)
+
+
+def _check_prompt_type(prompt: Prompt) -> None:
+    match prompt:
+        case TextPrompt(text) if isinstance(text, str):
+            return
+        case TokenPrompt(ids) if isinstance(ids, tuple):
+            return
+        case ChatPrompt(messages) if isinstance(messages, tuple):
+            if all(isinstance(message, Mapping) for message in messages):
+                return
+            raise InvalidRequestError("messages", "each message must be a mapping")
+        case _:
+            raise InvalidRequestError(
+                "prompt",
+                "the prompt must be a TextPrompt of a str, a TokenPrompt of a tuple of ints or a "
+                f"ChatPrompt of a tuple of mappings, not {type(prompt).__name__}",
+            )
+
+
+def _check_types(params: GenerationParams) -> None:
+    if not isinstance(params, GenerationParams):
+        raise InvalidRequestError("params", "params must be GenerationParams")
+    try:
+        msgspec.convert(msgspec.structs.asdict(params), GenerationParams)
+    except msgspec.ValidationError as error:
+        reason, _, path = str(error).partition(" - at `$.")
+        field = path.rstrip("`").partition("[")[0] or "params"
+        raise InvalidRequestError(field, f"{field}: {reason}") from error
 
 
 def _field(prompt: Prompt) -> str:
@@ -132,5 +172,5 @@ def _field(prompt: Prompt) -> str:
 
 
 def _within(field: str, value: float, least: float, most: float) -> None:
-    if not math.isfinite(value) or not least <= value <= most:
+    if not least <= value <= most:  # False for NaN as well.
         raise InvalidRequestError(field, f"{field} must be within {least} to {most}")

@@ -11,6 +11,7 @@ from radixd.actors.generation import ModelCard
 from radixd.actors.prompts import PromptEncoder
 from radixd.cache.feasibility import tokens_feasible
 from radixd.settings import Settings, SettingsError
+from radixd.text.errors import TemplateError, TokenizerError
 from radixd.text.templates import CHATML, ChatTemplate
 from radixd.text.tokenizers import ByteTokenizer, Tokenizer, load_tokenizer
 from radixd.workers.host import ProcessWorker
@@ -23,7 +24,7 @@ def make_worker(settings: Settings, say: Callable[[str], None] | None = None) ->
     if settings.worker == "torch":
         return ProcessWorker(settings, say=say)
     if settings.tokenizer is not None:
-        vocabulary = load_tokenizer(Path(settings.tokenizer)).vocabulary
+        vocabulary = _load_tokenizer(settings.tokenizer).vocabulary
         return SimulatedWorker(settings, vocabulary=vocabulary, eos_id=None)
     return SimulatedWorker(settings)
 
@@ -53,7 +54,14 @@ class ServedModel:
 def _tokenizer(info: WorkerInfo) -> Tokenizer:
     if info.tokenizer_file is None:
         return ByteTokenizer()
-    return load_tokenizer(Path(info.tokenizer_file))
+    return _load_tokenizer(info.tokenizer_file)
+
+
+def _load_tokenizer(path: str) -> Tokenizer:
+    try:
+        return load_tokenizer(Path(path))
+    except TokenizerError as error:
+        raise SettingsError("tokenizer", str(error)) from error
 
 
 def _template(settings: Settings, info: WorkerInfo) -> ChatTemplate | None:
@@ -61,8 +69,10 @@ def _template(settings: Settings, info: WorkerInfo) -> ChatTemplate | None:
         path = Path(settings.chat_template)
         try:
             return ChatTemplate(path.read_text(encoding="utf-8"), info.special_tokens)
-        except OSError as error:
+        except (OSError, UnicodeDecodeError) as error:
             raise SettingsError("chat_template", f"{path} cannot be read: {error}") from error
+        except TemplateError as error:
+            raise SettingsError("chat_template", f"{path}: {error}") from error
     if info.chat_template is not None:
         return ChatTemplate(info.chat_template, info.special_tokens)
     return ChatTemplate(CHATML, {}) if info.tokenizer_file is None else None

@@ -10,10 +10,11 @@ from typing import assert_never
 
 import anyio
 import anyio.to_thread
+import structlog
 from anyio.abc import TaskGroup
 
 from radixd.actors.gate import Gate
-from radixd.actors.generation import EngineClosedError, EngineError
+from radixd.actors.generation import EngineClosedError, EngineError, FailedRequestError
 from radixd.actors.mailbox import Mailbox
 from radixd.actors.messages import Cancel, CutOff, Encode, TokenizerEvent
 from radixd.actors.prompts import SEED_MAX, characters
@@ -34,6 +35,8 @@ from radixd.scheduling.messages import (
 from radixd.text.decoding import IncrementalDecoder
 from radixd.text.stopping import StopStrings
 
+log = structlog.get_logger("radixd.tokenizer")
+
 INLINE_CHARACTERS_MAX = 2_000
 """A prompt up to this long is encoded at once: a thread's round trip would take longer."""
 THREADS = 2
@@ -48,6 +51,11 @@ class _Arrival:
         self.encode = encode
         self.result: list[int] | EngineError | None = None
         self.cancelled = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return self.cancelled or self.result is not None
 
 
 class TokenizerActor:
@@ -115,13 +123,16 @@ class TokenizerActor:
 
     def _encode(self, event: Encode) -> list[int] | EngineError:
         try:
-            self._encoder.check(event.params)
             return self._encoder.encode(event.prompt)
         except EngineError as error:
             return error
+        except Exception:
+            # Tokenizer and template are foreign code: what they break is one request.
+            log.exception("a prompt could not be encoded")
+            return FailedRequestError("the prompt could not be encoded; the log says why")
 
     def _admit_in_order(self) -> None:
-        while self._arrivals and self._arrivals[0].result is not None:
+        while self._arrivals and self._arrivals[0].settled:
             arrival = self._arrivals.popleft()
             request = arrival.encode.request
             result = arrival.result
@@ -169,12 +180,14 @@ class TokenizerActor:
         for arrival in self._arrivals:
             if arrival.encode.request == request:
                 arrival.cancelled = True
+        self._admit_in_order()
 
     def _cut_off(self) -> None:
         for arrival in self._arrivals:
             arrival.encode.outbox.accept(arrival.encode.outbox.usage)
             arrival.encode.outbox.end("abort")
             arrival.cancelled = True
+        self._admit_in_order()
         for request, session in self._sessions.items():
             if not session.closed:
                 session.outbox.end("abort")

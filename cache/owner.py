@@ -202,11 +202,19 @@ class CacheOwner:
                 remaps.append(Remap(commit.request, index, stored.page))
                 cache.pool.give((own,), fence)
             if stored.displaced is not None:
-                leader = stored.displaced.leader
-                self._running[leader].table[index] = own
-                remaps.append(Remap(leader, index, own))
+                leader, old = stored.displaced
+                remaps += self._replace(index, old, own)
                 advanced.append(Advanced(leader, (index + 1) * cache.page_size))
-                cache.pool.give((stored.displaced.page,), fence)
+                cache.pool.give((old,), fence)
+
+    def _replace(self, index: int, old: int, new: int) -> list[Remap]:
+        """Put page *new* in the place of *old* in every table: the leader's and its followers'."""
+        remaps = []
+        for request, running in self._running.items():
+            if index < len(running.table) and running.table[index] == old:
+                running.table[index] = new
+                remaps.append(Remap(request, index, new))
+        return remaps
 
     def _release(self, release: Release) -> None:
         self._waiting.pop(release.request, None)

@@ -9,7 +9,7 @@ import ipaddress
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import anyio
@@ -73,36 +73,51 @@ def serve(settings: Settings) -> int:
     return code
 
 
+class _Signals:
+    """What the next SIGTERM or SIGINT does."""
+
+    def __init__(self, first: Callable[[], None]) -> None:
+        self.next = first
+
+    async def listen(self) -> None:
+        """Do it, for ever."""
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for received in signals:
+                log.info("signal", name=signal.Signals(received).name)
+                self.next()
+
+
 async def _serve(settings: Settings, listener: socket.socket) -> None:
     _warn_if_open(settings.host)
-    async with Engine(settings, say=lambda text: log.info(text)) as engine:
-        config = uvicorn.Config(
-            create_app(engine),
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=FLUSH_TIMEOUT,
-        )
-        server = Server(config, _banner(engine, listener))
-        async with anyio.create_task_group() as group:
-            group.start_soon(_end_on_signals, engine, server, settings.drain_timeout)
+    async with anyio.create_task_group() as group:
+        # While the model loads there is nothing to finish.
+        signals = _Signals(group.cancel_scope.cancel)
+        group.start_soon(signals.listen)
+        async with Engine(settings, say=lambda text: log.info(text)) as engine:
+            config = uvicorn.Config(
+                create_app(engine),
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=FLUSH_TIMEOUT,
+            )
+            server = Server(config, _banner(engine, listener))
+
+            def cut_off() -> None:
+                engine.cut_off()
+                server.should_exit = True
+
+            def drain() -> None:
+                log.info("draining", drain_timeout=settings.drain_timeout)
+                signals.next = cut_off
+                engine.drain()
+                group.start_soon(_exit_when_drained, engine, server, settings.drain_timeout)
+
+            signals.next = drain
             await server.serve(sockets=[listener])
-            group.cancel_scope.cancel()
+        group.cancel_scope.cancel()
     log.info("stopped")
-
-
-async def _end_on_signals(engine: Engine, server: Server, drain_timeout: float) -> None:
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async with anyio.create_task_group() as group:
-            first = await anext(signals)
-            log.info("draining", signal=signal.Signals(first).name)
-            engine.drain()
-            group.start_soon(_exit_when_drained, engine, server, drain_timeout)
-            second = await anext(signals)
-            log.warning("stopping at once", signal=signal.Signals(second).name)
-            engine.cut_off()
-            server.should_exit = True
 
 
 async def _exit_when_drained(engine: Engine, server: Server, drain_timeout: float) -> None:

@@ -16,6 +16,8 @@ PolicyName = Literal["fcfs", "lpm"]
 SharingMode = Literal["same-step", "next-step", "off"]
 
 PAGE_SIZE_MAX = 1024
+KV_PAGES_MAX = 1 << 24
+"""A pool's books take about 10 bytes of the control process for each page."""
 
 
 class SettingsError(ValueError):
@@ -65,6 +67,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raise `SettingsError` for the first setting that cannot work."""
+        for setting in ("host", "model", "served_model_name"):
+            if getattr(self, setting) == "":
+                raise SettingsError(setting, "it must not be empty")
         _between("page_size", self.page_size, 1, PAGE_SIZE_MAX)
         _between("port", self.port, 0, 65_535)
         _between("max_running", self.max_running, 1, 4_096)
@@ -79,7 +84,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if self.kv_pages is not None and self.kv_memory is not None:
             raise SettingsError("kv_memory", "give kv_pages or kv_memory, not both")
         if self.kv_pages is not None:
-            _between("kv_pages", self.kv_pages, 2, 1 << 31)
+            _between("kv_pages", self.kv_pages, 2, KV_PAGES_MAX)
         if self.kv_memory is not None and self.kv_memory < 1:
             raise SettingsError("kv_memory", f"{self.kv_memory} bytes hold no page")
         if self.max_model_len is not None:

@@ -89,7 +89,7 @@ class Request:
         self.in_flight = 0
         self.usage_told = False
         self.losses = 0
-        """Workers that died with a row of this request."""
+        """Workers that died with a row of this request since its last token."""
         self._restart()
 
     def _restart(self) -> None:

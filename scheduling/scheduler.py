@@ -14,6 +14,10 @@ its last row is done, and only then gives its lease back.
 candidate again when that leader is scheduled (``next-step``: computed) far enough, or leaves.
 
 **Backpressure.**  No step is planned while two token batches are unacknowledged.
+
+**A lost worker.**  Every request starts again from what it has delivered.  Those of the step that
+was being computed are suspects: each is tried alone, with everyone else paused, until it gets a
+token further than it was.  One that is in a lost step again is the cause, and fails.
 """
 
 import heapq
@@ -62,7 +66,7 @@ from radixd.settings import SharingMode
 STEPS_OUT_MAX = 2
 BATCHES_OUT_MAX = 2
 LOSSES_MAX = 2
-"""A request whose rows were in this many lost steps is the likely cause: it fails alone."""
+"""Steps that may be lost with a request, and no token of it between them, before it fails."""
 
 
 class Scheduler:
@@ -243,9 +247,14 @@ class Scheduler:
             or self._batches_out >= BATCHES_OUT_MAX
         ):
             return None
-        rows, budget = self._running_rows()
         seats = self._max_running - len(self._running)
-        candidates = self._candidates(seats) if budget and seats else ()
+        suspect = self._next_suspect() if seats else None
+        if suspect is None:
+            rows, budget = self._running_rows()
+            candidates = self._candidates(seats) if budget and seats else ()
+        else:
+            rows, budget = [], self._max_step_tokens
+            candidates = (suspect.id,)
         if not (rows or candidates or self._commits or self._releases):
             return None
         transaction = CacheTransaction(
@@ -266,19 +275,21 @@ class Scheduler:
     def _running_rows(self) -> tuple[list[PlannedRow], int]:
         """Give each running request its row, and return what is left of the step's tokens."""
         budget = self._max_step_tokens
+        on_trial = [r for r in self._running.values() if r.losses and r.finish is None]
+        running = on_trial or list(self._running.values())
         decodes: list[PlannedRow] = []
-        for request in self._running.values():
+        for request in running:
             if not request.prefilling and request.decodable:
                 decodes.append(self._row(request, 1))
         budget -= len(decodes)
         prefills: list[PlannedRow] = []
-        for request in self._running.values():
+        for request in running:
             if budget and request.prefilling and request.finish is None:
                 chunk = min(budget, request.prompt_length - request.scheduled)
                 prefills.append(self._row(request, chunk))
                 budget -= chunk
         self._offer_followers()
-        return decodes + prefills, budget
+        return decodes + prefills, 0 if on_trial else budget
 
     def _offer_followers(self) -> None:
         """Make candidates of those whose leader gets far enough with this plan."""
@@ -296,6 +307,13 @@ class Scheduler:
         if row.samples:
             request.samples_planned += 1
         return row
+
+    def _next_suspect(self) -> Request | None:
+        """Return who is to be tried next: nobody while another one is, or while pages are short."""
+        if self._blocked or any(r.losses and r.finish is None for r in self._running.values()):
+            return None
+        suspects = (request for request in self._waiting.values() if request.losses)
+        return min(suspects, key=self._policy.key, default=None)
 
     def _candidates(self, seats: int) -> tuple[RequestId, ...]:
         if self._blocked:
@@ -350,7 +368,7 @@ class Scheduler:
             if start < row.end:
                 kept.append(PlannedRow(row.request, start, row.end))
             else:
-                row.request.rows_out -= 1
+                self._drop(row)
         for request_id, position in reached.items():
             # One that left while the receipt was under way needs nothing any more.
             request = self._running.get(request_id)
@@ -397,7 +415,7 @@ class Scheduler:
 
     def _drop(self, row: PlannedRow) -> None:
         row.request.rows_out -= 1
-        if row.request.rows_out == 0:
+        if row.request.rows_out == 0 and row.request.finish is not None:
             self._leave(row.request)
 
     # Results.
@@ -424,6 +442,7 @@ class Scheduler:
 
     def _sampled(self, request: Request, token: int) -> None:
         request.answer.append(token)
+        request.losses = 0
         if token in request.stop_ids:
             request.finish = "stop"
         elif len(request.answer) == request.max_tokens:
@@ -446,7 +465,8 @@ class Scheduler:
 
     def _worker_lost(self) -> list[SchedulerCommand]:
         """Put every request back to its start, with what it delivered as part of its prompt."""
-        suspects = {row.request.id for sent in self._sent for row in sent.rows}
+        # Steps are computed one after the other, so it died with the oldest that is out.
+        suspects = {row.request.id for sent in list(self._sent)[:1] for row in sent.rows}
         self._worker_ready = False
         self._plan = None
         self._sent.clear()

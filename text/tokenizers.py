@@ -49,7 +49,11 @@ class FileTokenizer:
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Return the ids of *text*."""
         _check_unicode(text)
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        # A batch of one, since only batches are encoded without holding the interpreter's lock.
+        (encoding,) = self._tokenizer.encode_batch_fast(
+            [text], add_special_tokens=add_special_tokens
+        )
+        ids: list[int] = encoding.ids
         return ids
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:

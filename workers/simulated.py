@@ -17,7 +17,7 @@ import msgspec
 
 from radixd.cache.messages import RequestId
 from radixd.scheduling.messages import Row, SamplingParams, Seat, Step, StepDone
-from radixd.settings import Settings, SettingsError
+from radixd.settings import KV_PAGES_MAX, Settings, SettingsError
 from radixd.workers.protocol import WorkerError, WorkerInfo
 
 TOKEN_BYTES = 4
@@ -174,11 +174,11 @@ class SimulatedWorker:
             pages = settings.kv_memory // (BYTES_PER_TOKEN * settings.page_size)
         elif pages is None:
             pages = KV_TOKENS // settings.page_size
-        if pages < 2:
+        if not 2 <= pages <= KV_PAGES_MAX:
             raise SettingsError(
                 "kv_memory",
-                f"{settings.kv_memory} bytes are under 2 pages of "
-                f"{BYTES_PER_TOKEN * settings.page_size} bytes",
+                f"{settings.kv_memory} bytes are {pages} pages of "
+                f"{BYTES_PER_TOKEN * settings.page_size} bytes, not 2 to {KV_PAGES_MAX}",
             )
         self._model = SimulatedModel(
             kv_pages=pages,

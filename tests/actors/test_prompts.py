@@ -70,6 +70,19 @@ def test_a_model_without_a_template_refuses_conversations() -> None:
         ({"stop": ("",)}, "stop"),
         ({"stop_token_ids": (258,)}, "stop_token_ids"),
         ({"stop_token_ids": (1,) * 65}, "stop_token_ids"),
+        ({"seed": 10**400}, "seed"),
+        ({"top_k": 10**400}, "top_k"),
+        ({"max_tokens": -(10**400)}, "max_tokens"),
+        # Wrong types, which only an embedding program can send.
+        ({"seed": 1.5}, "seed"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"temperature": None}, "temperature"),
+        ({"max_tokens": "5"}, "max_tokens"),
+        ({"stop": "end"}, "stop"),
+        ({"stop": None}, "stop"),
+        ({"stop": (5,)}, "stop"),
+        ({"stop": (b"x",)}, "stop"),
+        ({"stop_token_ids": ("a",)}, "stop_token_ids"),
     ],
 )
 def test_a_parameter_out_of_its_limits_is_refused_by_name(
@@ -77,14 +90,47 @@ def test_a_parameter_out_of_its_limits_is_refused_by_name(
 ) -> None:
     """Each limit, just outside."""
     with pytest.raises(InvalidRequestError) as refused:
-        ENCODER.check(GenerationParams(**params))
+        ENCODER.check(TextPrompt("x"), GenerationParams(**params))
     assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "text",
+        None,
+        TextPrompt(5),  # type: ignore[arg-type]
+        TextPrompt(b"x"),  # type: ignore[arg-type]
+        TokenPrompt([1, 2]),  # type: ignore[arg-type]
+        ChatPrompt(("hi",)),  # type: ignore[arg-type]
+        ChatPrompt({"role": "user"}),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_prompt_is_refused(prompt: Any) -> None:
+    """In the caller's own task, and with what it should have been."""
+    with pytest.raises(InvalidRequestError, match="must be"):
+        ENCODER.check(prompt, GenerationParams())
+
+
+@pytest.mark.parametrize("ids", [(1.0,), ("a",), (None,), (True,)])
+def test_ids_that_are_no_integers_are_refused(ids: Any) -> None:
+    """By their place."""
+    with pytest.raises(InvalidRequestError, match="at index 0"):
+        ENCODER.encode(TokenPrompt(ids))
+
+
+def test_too_many_ids_are_refused_before_each_is_looked_at() -> None:
+    """The length alone decides."""
+    with pytest.raises(InvalidRequestError, match="1000 tokens"):
+        ENCODER.check(TokenPrompt((-1,) * 1000), GenerationParams())
 
 
 def test_parameters_at_their_limits_are_taken() -> None:
     """Each limit, just inside."""
-    ENCODER.check(GenerationParams(temperature=0.0, top_p=1.0, seed=0, max_tokens=1))
-    ENCODER.check(GenerationParams(temperature=2.0, top_p=1e-9, seed=2**63 - 1))
+    ENCODER.check(
+        TextPrompt("x"), GenerationParams(temperature=0.0, top_p=1.0, seed=0, max_tokens=1)
+    )
+    ENCODER.check(TextPrompt("x"), GenerationParams(temperature=2.0, top_p=1e-9, seed=2**63 - 1))
 
 
 def test_prompt_and_answer_share_the_context() -> None:
@@ -101,5 +147,5 @@ def test_prompt_and_answer_share_the_context() -> None:
 def test_only_text_takes_long_to_encode() -> None:
     """Characters tell whether a thread is worth its round trip."""
     assert characters(TextPrompt("abc")) == 3
-    assert characters(ChatPrompt(({"role": "user", "content": "abcd"},))) == 4
+    assert characters(ChatPrompt(({"role": "user", "content": "abcd"},))) == 54
     assert characters(TokenPrompt((1,) * 1000)) == 0

@@ -36,6 +36,36 @@ def wrong_lock(cache: PrefixCache) -> None:
     cache.match(pack([1, 2, 4, 5])).node.locks = 1
 
 
+def forgotten_lock(cache: PrefixCache) -> None:
+    """Unlock a node that is leased."""
+    cache.match(pack([1, 2, 3])).node.locks = 0
+
+
+def free_and_in_use(cache: PrefixCache) -> None:
+    """Offer a page of the tree for the taking."""
+    cache.pool._free.append(next(cache.tree.walk()).pages[0])
+
+
+def quarantined_and_in_use(cache: PrefixCache) -> None:
+    """Let a page of the tree wait for a step."""
+    cache.pool._fenced.append((9, next(cache.tree.walk()).pages[:1]))
+
+
+def tree_drifts(cache: PrefixCache) -> None:
+    """Count a page too few."""
+    cache._tree_pages -= 1
+
+
+def pending_drifts(cache: PrefixCache) -> None:
+    """Count a page as pending that is ready."""
+    cache._pending += 1
+
+
+def leased_and_queued(cache: PrefixCache) -> None:
+    """Let a leased leaf be a candidate for eviction."""
+    cache._queue.push(cache.match(pack([1, 2, 3])).node)
+
+
 def lease_outside(cache: PrefixCache) -> None:
     """Remove a node that is leased."""
     cache.tree.trim(cache.match(pack([1, 2, 3])).node, 0)
@@ -65,6 +95,12 @@ def test_a_healthy_cache_has_an_owner_for_every_page() -> None:
         (double_owner, "belongs to"),
         (lost_page, "is lost"),
         (wrong_lock, "has 1 locks, not 0"),
+        (forgotten_lock, "has 0 locks, not 1"),
+        (free_and_in_use, "belongs to free and to node"),
+        (quarantined_and_in_use, "belongs to quarantined and to node"),
+        (tree_drifts, "are tree, and the books say"),
+        (pending_drifts, "0 pages are pending, and the books say 1"),
+        (leased_and_queued, "1 leaves can be evicted, and 2 are queued"),
         (lease_outside, "leases a node that is not in the tree"),
         (uncounted, "are evictable, and the books say"),
         (unqueued, "leaves can be evicted"),

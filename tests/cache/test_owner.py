@@ -9,6 +9,7 @@ from radixd.cache.messages import (
     CacheTransaction,
     Commit,
     Held,
+    NewGeneration,
     Progress,
     Release,
     RequestId,
@@ -65,6 +66,9 @@ class Driver:
         (receipt,) = self.owner.handle([transaction], 0.0)
         assert isinstance(receipt, CacheReceipt)
         check(self.cache, self.owner.private_pages())
+        for request, running in self.owner._running.items():
+            shared = self.cache.page_table(running.lease.node)
+            assert running.table[: len(shared)] == shared, f"request {request} has another table"
         return receipt
 
     def admit(self, request: RequestId, tokens: int = 1000) -> Admitted:
@@ -150,6 +154,24 @@ def test_a_leader_moves_on_over_pages_that_another_one_computed() -> None:
     assert (remap.request, remap.index) == (B, 1)
     assert (advanced.request, advanced.position) == (B, 4)
     assert own[1] in driver.cache.pool.quarantined_pages()
+
+
+def test_followers_move_on_with_their_leader_to_the_page_that_another_one_computed() -> None:
+    """They joined its step, so its own page is in their tables, and it will soon be free."""
+    driver = Driver(page_size=2)
+    driver.watch(A, [1, 2], max_tokens=9)
+    driver.admit(A)
+    driver.transact(done=1, commits=(Commit(A, 2, b""),))
+    for request in (B, C):
+        driver.watch(request, [1, 2, 3, 4, 5, 6, request])
+    leader, follower = driver.transact(candidates=(B, C)).outcomes
+    assert isinstance(leader, Admitted)
+    assert isinstance(follower, Admitted)
+    assert unpack(follower.table)[:3] == unpack(leader.table)[:3]
+    receipt = driver.transact(done=1, commits=(Commit(A, 4, pack([3, 4])),))
+    (page,) = {remap.page for remap in receipt.remaps}
+    assert page == driver.cache.page_table(driver.cache.match(pack([1, 2, 3, 4])).node)[1]
+    assert sorted((remap.request, remap.index) for remap in receipt.remaps) == [(B, 1), (C, 1)]
 
 
 @pytest.mark.parametrize(
@@ -299,3 +321,169 @@ def test_receipts_tell_whose_match_has_changed_where_the_order_needs_it() -> Non
     driver.transact(done=driver.step, commits=(Commit(A, 8, b""),), releases=(Release(A, 2),))
     driver.cache.evict(1)
     assert [m.matched for m in driver.transact().matches] == [4]
+
+
+def test_the_room_of_one_transaction_is_shared_by_its_candidates() -> None:
+    """Each chunk lessens the tokens, each admission the seats; what is shared costs no tokens."""
+    driver = Driver(page_size=4)
+    for request in (A, B, C):
+        driver.watch(request, [*prompt(1, 8), request, 99])
+    first, second, third = driver.transact(candidates=(A, B, C), tokens=11).outcomes
+    assert isinstance(first, Admitted)
+    assert (first.scheduled, first.in_flight) == (10, 0)
+    assert isinstance(second, Admitted)
+    assert (second.scheduled, second.in_flight) == (9, 8)
+    assert third == Short(C, "tokens")
+    assert driver.transact(candidates=(C,), seats=1).outcomes[0].request == C
+
+
+def test_the_seats_of_one_transaction_are_counted() -> None:
+    """The second of two candidates for one seat is short of it."""
+    driver = Driver()
+    for request in (A, B):
+        driver.watch(request, prompt(request, 8))
+    outcomes = driver.transact(candidates=(A, B), seats=1).outcomes
+    assert isinstance(outcomes[0], Admitted)
+    assert outcomes[1] == Short(B, "seats")
+
+
+def test_a_held_candidate_ends_nothing_and_takes_no_room() -> None:
+    """Whoever comes after it may be admitted."""
+    driver = Driver(sharing="next-step")
+    for request in (A, B):
+        driver.watch(request, prompt(1, 9))
+    driver.watch(C, prompt(3, 9))
+    outcomes = driver.transact(candidates=(A, B, C), tokens=18, seats=2).outcomes
+    assert [type(outcome) for outcome in outcomes] == [Admitted, Held, Admitted]
+
+
+def test_a_request_that_waited_counts_as_cached_what_was_ready_when_it_first_asked() -> None:
+    """The rest of what it shares was computed by others meanwhile: it was in flight."""
+    driver = Driver(page_size=4, sharing="next-step")
+    driver.watch(A, [*prompt(1, 16), 50])
+    driver.admit(A, tokens=8)
+    driver.watch(B, [*prompt(1, 16), 60])
+    step = driver.step
+    receipt = driver.transact(
+        done=step,
+        commits=(Commit(A, 8, b""),),
+        progress=(Progress(A, 17),),
+        candidates=(B,),
+    )
+    assert receipt.outcomes == (Held(B, A, 16),)
+    driver.transact(done=driver.step, commits=(Commit(A, 17, b""),))
+    admitted = driver.admit(B)
+    assert (admitted.from_tree, admitted.in_flight) == (8, 8)
+
+
+def test_a_follower_is_released_as_soon_as_its_own_part_is_there() -> None:
+    """The leader's prompt goes on, and it does not wait for that."""
+    driver = Driver(page_size=4, sharing="next-step")
+    driver.watch(A, [*prompt(1, 32), 50])
+    driver.watch(B, [*prompt(1, 8), 60])
+    driver.admit(A, tokens=4)
+    assert driver.transact(candidates=(B,)).outcomes == (Held(B, A, 8),)
+    driver.transact(done=1, commits=(Commit(A, 4, b""),), progress=(Progress(A, 8),))
+    assert driver.transact(candidates=(B,)).outcomes == (Held(B, A, 8),)
+    receipt = driver.transact(done=2, commits=(Commit(A, 8, b""),), candidates=(B,))
+    assert isinstance(receipt.outcomes[0], Admitted)
+
+
+def test_a_page_that_is_computed_in_part_is_not_visible() -> None:
+    """It turns ready when its last token is computed."""
+    driver = Driver(page_size=4)
+    driver.watch(A, prompt(1, 16))
+    driver.admit(A, tokens=7)
+    driver.transact(done=1, commits=(Commit(A, 7, b""),))
+    position = driver.cache.match(pack(prompt(1, 16)))
+    assert driver.cache.tree.borders(position) == (1, 1)
+    assert driver.owner.page_counts().pending == 3
+
+
+def test_a_page_of_the_answer_is_visible_as_soon_as_it_is_full() -> None:
+    """While its request still runs; the tokens of a partly filled page stay its own."""
+    driver = Driver(page_size=4)
+    driver.watch(A, prompt(1, 6), max_tokens=20)
+    driver.admit(A)
+    answer = [7, 8, 9, 10, 11]
+    driver.transact(done=1, commits=(Commit(A, 6, b""),))
+    assert driver.watch(B, prompt(1, 6) + answer) == 4
+    driver.transact(done=1, commits=(Commit(A, 8, pack(answer[:2])),))
+    driver.transact(done=1, commits=(Commit(A, 11, pack(answer[2:])),))
+    assert driver.watch(C, prompt(1, 6) + answer) == 8
+
+
+def test_a_freed_page_is_not_handed_out_before_the_last_step_that_uses_it_is_done() -> None:
+    """The next request gets it then, and not a step earlier."""
+    driver = Driver(capacity=5, page_size=4)
+    driver.watch(A, prompt(1, 14), max_tokens=3)
+    table = set(unpack(driver.admit(A).table))
+    driver.transact(releases=(Release(A, 2),))
+    driver.watch(B, prompt(2, 14), max_tokens=3)
+    assert driver.transact(done=1, candidates=(B,)).outcomes == (Short(B, "pages"),)
+    (admitted,) = driver.transact(done=2, candidates=(B,)).outcomes
+    assert isinstance(admitted, Admitted)
+    assert set(unpack(admitted.table)) == table
+
+
+def test_a_leader_that_leaves_before_it_computed_anything_leaves_nothing() -> None:
+    """Its pages are free behind their fence, and the prompt is nobody's."""
+    driver = Driver(page_size=4)
+    driver.watch(A, prompt(1, 16))
+    driver.admit(A)
+    driver.transact(releases=(Release(A, 1),))
+    assert driver.cache.tree_pages == 0
+    assert driver.cache.pool.quarantined == 4
+    driver.transact(done=1)
+    driver.idle()
+
+
+def test_a_leader_that_leaves_keeps_the_pages_of_the_followers_that_joined_it() -> None:
+    """They were computed; the rest of its prompt goes."""
+    driver = Driver(page_size=4)
+    driver.watch(A, [*prompt(1, 8), *range(300, 309)])
+    driver.watch(B, [*prompt(1, 8), 60])
+    driver.admit(A, tokens=8)
+    follower = driver.admit(B)
+    assert follower.in_flight == 8
+    driver.transact(
+        done=2, commits=(Commit(A, 8, b""), Commit(B, 9, b"")), releases=(Release(A, 1),)
+    )
+    assert driver.owner.page_counts().pending == 0
+    assert driver.watch(C, [*prompt(1, 8), *range(300, 309)]) == 8
+    driver.transact(done=2, releases=(Release(B, 2),))
+    driver.idle()
+
+
+def test_a_new_generation_forgets_requests_and_pages() -> None:
+    """Everyone must be watched again, and starts with nothing."""
+    driver = Driver(page_size=4)
+    driver.watch(A, prompt(1, 8))
+    driver.watch(B, prompt(2, 8))
+    driver.admit(A)
+    driver.transact(done=1, commits=(Commit(A, 8, b""),))
+    assert driver.owner.handle([NewGeneration()], 0.0) == []
+    assert driver.owner.statistics().generation == 1
+    driver.idle()
+    assert driver.watch(A, prompt(1, 8)) == 0
+    assert driver.watch(B, prompt(2, 8)) == 0
+    assert isinstance(driver.admit(B), Admitted)
+
+
+def test_every_page_is_counted_once_at_every_moment() -> None:
+    """The counts of a busy cache add up to its capacity, kind by kind."""
+    driver = Driver(capacity=33, page_size=4)
+    driver.watch(A, prompt(1, 8), max_tokens=5)
+    driver.admit(A)
+    driver.transact(done=1, commits=(Commit(A, 8, b""),), releases=(Release(A, 1),))
+    driver.watch(B, [*prompt(1, 4), *range(200, 213)], max_tokens=4)
+    driver.admit(B, tokens=4)
+    driver.transact(done=1, commits=(Commit(B, 8, b""),))
+    driver.watch(C, prompt(3, 4), max_tokens=9)
+    driver.admit(C)
+    driver.transact(done=1, releases=(Release(C, driver.step),))
+    counts = driver.owner.page_counts()
+    # The first prompt left two pages, one of which the second one leases.
+    assert (counts.evictable, counts.locked, counts.pending, counts.private) == (1, 2, 2, 1)
+    assert (counts.quarantined, counts.scratch) == (3, 1)
+    assert counts.free == 33 - 1 - 2 - 2 - 1 - 3 - 1

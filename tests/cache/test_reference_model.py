@@ -35,13 +35,14 @@ class Holder:
         self.path = path
         """Everything under its lease."""
         self.leads: set[Path] = set()
-        """Paths of the pages that it entered and has not computed."""
+        """Paths of the pages that it entered and nobody has computed."""
 
 
 class CacheAgainstModel(RuleBasedStateMachine):
     """Every operation on both, every answer compared.
 
-    The model is ``ready`` and ``pending``, two sets of paths, with the page id of each path.
+    The model is a page id for each path, and two sets of paths: ``ready``, and ``scheduled`` for
+    those that a step will make ready.
     """
 
     page_size = 1
@@ -52,6 +53,7 @@ class CacheAgainstModel(RuleBasedStateMachine):
         self.cache = PrefixCache(capacity_pages=CAPACITY, page_size=self.page_size)
         self.pages: dict[Path, int] = {}
         self.ready: set[Path] = set()
+        self.scheduled: set[Path] = set()
         self.holders: dict[RequestId, Holder] = {}
         self.private: dict[RequestId, list[int]] = {}
         self.fenced: list[tuple[int, int]] = []
@@ -95,15 +97,20 @@ class CacheAgainstModel(RuleBasedStateMachine):
         position = self.cache.match(self.tokens(path))
         expected = self.matched(path)
         assert position.depth == len(expected)
-        ready, _ = self.cache.tree.borders(position)
-        assert ready == sum(expected[:n] in self.ready for n in range(1, len(expected) + 1))
+        beginnings = {expected[:n] for n in range(1, len(expected) + 1)}
+        ready, scheduled = self.cache.tree.borders(position)
+        assert ready == len(beginnings & self.ready)
+        assert scheduled == len(beginnings & (self.ready | self.scheduled))
+        for depth in range(ready, len(expected)):
+            leader, _ = self.cache.leader_at(position, depth)
+            assert expected[: depth + 1] in self.holders[leader].leads
 
     @precondition(lambda self: len(self.holders) < 4)
     @rule(path=PATHS, own=st.integers(0, 3))
     def acquire(self, path: Path, own: int) -> None:
-        """A request leases what is ready of its path and takes pages for what it will add."""
+        """A request leases what is ready or about to be, and takes pages for what it will add."""
         found = self.matched(path)
-        while found and found not in self.ready:
+        while found and found not in self.ready | self.scheduled:
             found = found[:-1]
         position = self.cache.above(self.cache.match(self.tokens(path)), len(found))
         evictable = [p for p in self.pages if p not in self.locked()]
@@ -140,25 +147,38 @@ class CacheAgainstModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.holders)
     @rule(data=st.data())
-    def compute(self, data: st.DataObject) -> None:
-        """A step computed some of the pages that a request leads."""
+    def schedule(self, data: st.DataObject) -> None:
+        """A step that is planned writes some of the pages that a request leads."""
         request = data.draw(st.sampled_from(sorted(self.holders)))
         holder = self.holders[request]
         depth = data.draw(st.integers(0, len(holder.path)))
         self.cache.schedule(holder.lease, depth)
-        self.cache.commit(holder.lease, depth)
-        for path in [p for p in holder.leads if len(p) <= depth]:
-            holder.leads.discard(path)
-            self.ready.add(path)
+        self.scheduled |= {path for path in holder.leads if len(path) <= depth}
 
-    @precondition(lambda self: any(not h.leads for h in self.holders.values()))
+    @precondition(lambda self: self.holders)
+    @rule(data=st.data())
+    def compute(self, data: st.DataObject) -> None:
+        """A step has computed some of the pages that a request leads, those above them included."""
+        request = data.draw(st.sampled_from(sorted(self.holders)))
+        holder = self.holders[request]
+        paths = [holder.path[:n] for n in range(1, len(holder.path) + 1)]
+        others = [path for path in paths if path not in self.ready | holder.leads]
+        limit = len(others[0]) - 1 if others else len(paths)
+        self.commit(holder, data.draw(st.integers(0, limit)))
+
+    def commit(self, holder: Holder, depth: int) -> None:
+        """Make the pages of *holder* ready up to *depth*."""
+        self.cache.commit(holder.lease, depth)
+        computed = {path for path in holder.leads if len(path) <= depth}
+        holder.leads -= computed
+        self.scheduled -= computed
+        self.ready |= computed
+
+    @precondition(lambda self: self.able())
     @rule(data=st.data(), page=st.integers(0, 2))
     def store(self, data: st.DataObject, page: int) -> None:
         """A request that has computed a page of its own enters it; equal pages become one."""
-        able = [r for r in sorted(self.holders) if not self.holders[r].leads and self.private[r]]
-        if not able:
-            return
-        request = data.draw(st.sampled_from(able))
+        request = data.draw(st.sampled_from(self.able()))
         holder = self.holders[request]
         path = (*holder.path, page)
         own = self.private[request].pop(0)
@@ -179,9 +199,18 @@ class CacheAgainstModel(RuleBasedStateMachine):
             self.give(self.pages[path])
             self.pages[path] = own
             self.holders[leader].leads.discard(path)
+            self.scheduled.discard(path)
         self.last_used[path] = self.tick
         self.ready.add(path)
         holder.path = path
+
+    def able(self) -> list[RequestId]:
+        """Return who has computed all that it leases, and has pages left."""
+        return [
+            request
+            for request, holder in sorted(self.holders.items())
+            if self.private[request] and (not holder.path or holder.path in self.ready)
+        ]
 
     def give(self, page: int) -> None:
         """Give a page back behind the step that is being planned."""
@@ -191,9 +220,12 @@ class CacheAgainstModel(RuleBasedStateMachine):
     @precondition(lambda self: self.holders)
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
-        """A request leaves: what it led and never computed goes with it."""
-        request = data.draw(st.sampled_from(sorted(self.holders)))
+        """A request leaves: what it led and no step computes goes with it."""
+        # It leaves when its last step is done, and so are all before that one.
+        free = [r for r, h in sorted(self.holders.items()) if not self.waits(h)]
+        request = data.draw(st.sampled_from(free))
         holder = self.holders.pop(request)
+        self.commit(holder, max(map(len, holder.leads & self.scheduled), default=0))
         for page in self.private.pop(request):
             self.give(page)
         self.cache.give_back(holder.lease, self.step)
@@ -203,6 +235,11 @@ class CacheAgainstModel(RuleBasedStateMachine):
         self.touch(holder.path[: len(holder.path) - len(holder.leads)])
         with pytest.raises(LeaseError):
             self.cache.give_back(holder.lease, self.step)
+
+    def waits(self, holder: Holder) -> bool:
+        """Return whether *holder* stands on pages that another one has not computed yet."""
+        paths = (holder.path[:n] for n in range(1, len(holder.path) + 1))
+        return any(path not in self.ready | holder.leads for path in paths)
 
     @rule()
     def finish_step(self) -> None:
@@ -244,7 +281,7 @@ class CacheAgainstModel(RuleBasedStateMachine):
 
     def start_model_again(self) -> None:
         """Empty the model, but for what counts on."""
-        self.pages, self.ready, self.holders = {}, set(), {}
+        self.pages, self.ready, self.scheduled, self.holders = {}, set(), set(), {}
         self.private, self.fenced, self.last_used = {}, [], {}
 
     # After every rule.

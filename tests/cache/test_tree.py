@@ -1,11 +1,14 @@
 """`radixd.cache.tree`: matching and shape."""
 
+from array import array
+
 import pytest
 
 from harness.cache import insert, matched
 from radixd.cache.messages import RequestId
 from radixd.cache.prefix_cache import PrefixCache
 from radixd.cache.tokens import pack
+from radixd.cache.tree import RadixTree
 
 
 def cache(page_size: int = 1, capacity: int = 4096) -> PrefixCache:
@@ -93,6 +96,58 @@ def test_a_split_keeps_both_halves_whole() -> None:
     assert bytes(upper.key + edge.key) == pack(key)
     assert (upper.start, upper.end, edge.start, edge.end) == (0, 40, 40, 100)
     tree.tree.check()
+
+
+def test_both_halves_of_a_split_are_locked_and_used_as_the_whole_was() -> None:
+    """What passes through one passes through the other."""
+    tree = RadixTree(page_size=1)
+    node = tree.add(tree.root, pack([1, 2, 3]), array("I", (4, 5, 6)), ready=3)
+    node.locks, node.last_used = 2, 7
+    upper = tree.split(node, 1)
+    assert (upper.locks, upper.last_used) == (node.locks, node.last_used) == (2, 7)
+
+
+def test_a_node_is_trimmed_from_its_tail() -> None:
+    """With nothing left it is gone, and its place may be taken again."""
+    tree = RadixTree(page_size=1)
+    node = tree.add(tree.root, pack([1, 2, 3]), array("I", (4, 5, 6)), ready=2, leader=RequestId(1))
+    node.scheduled = 3
+    assert list(tree.trim(node, 1)) == [5, 6]
+    node.leader = None
+    assert (bytes(node.key), list(node.pages)) == (pack([1]), [4])
+    assert (node.ready, node.scheduled) == (1, 1)
+    tree.check()
+    assert list(tree.trim(node, 0)) == [4]
+    assert tree.nodes == 0
+    tree.add(tree.root, pack([1]), array("I", (7,)), ready=1)
+    tree.check()
+
+
+def test_a_match_may_change_only_when_the_version_does() -> None:
+    """Adding, extending and trimming count; splitting and joining change no match."""
+    tree = RadixTree(page_size=1)
+    node = tree.add(tree.root, pack([1, 2]), array("I", (4, 5)), ready=2)
+    versions = [tree.version]
+    tree.extend(node, pack([3]), 6)
+    versions.append(tree.version)
+    tree.trim(node, 2)
+    versions.append(tree.version)
+    assert versions == sorted(set(versions))
+    tree.split(node, 1)
+    tree.join(node)
+    assert tree.version == versions[-1]
+    assert tree.match(pack([1, 2, 3]), 3) == (node, 2)
+    tree.check()
+
+
+def test_a_match_goes_no_deeper_than_asked() -> None:
+    """At a border between nodes, and inside an edge."""
+    tree = cache()
+    insert(tree, [1, 2, 3, 4])
+    insert(tree, [1, 2, 3, 4, 5, 6])
+    insert(tree, [1, 2, 3, 4, 7])
+    for depth in range(7):
+        assert tree.match(pack([1, 2, 3, 4, 5, 6]), depth).depth == depth
 
 
 def test_many_children_and_a_chain_of_splits_stay_sound() -> None:

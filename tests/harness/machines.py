@@ -6,7 +6,9 @@ it is told queues until `Machines.serve_owner`, and its answers until `Machines.
 """
 
 from collections import deque
+from functools import cache
 
+from harness.memory import WatchedMemory
 from radixd.cache.audit import audit
 from radixd.cache.messages import (
     CacheCommand,
@@ -55,10 +57,17 @@ def answer_alone(
     prompt: list[int], max_tokens: int, sampling: SamplingParams = GREEDY
 ) -> list[int]:
     """Return what a request gets that shares nothing with anyone."""
+    return list(_answer_alone(tuple(prompt), max_tokens, sampling))
+
+
+@cache
+def _answer_alone(
+    prompt: tuple[int, ...], max_tokens: int, sampling: SamplingParams
+) -> tuple[int, ...]:
     machines = Machines(kv_pages=2 + (len(prompt) + max_tokens) // 16, disable_cache=True)
-    request = machines.submit(prompt, max_tokens, sampling)
+    request = machines.submit(list(prompt), max_tokens, sampling)
     machines.run()
-    return machines.answers[request]
+    return tuple(machines.answers[request])
 
 
 class Machines:
@@ -93,9 +102,12 @@ class Machines:
         self._from_owner: deque[CacheCommand] = deque()
         self._memory = (kv_pages, page_size)
         self.model = model(kv_pages, page_size)
+        self._watched = WatchedMemory(page_size)
+        self._sequences: dict[RequestId, list[int]] = {}
         self.steps: deque[Step] = deque()
         self.history: list[Step] = []
         self.receipts: list[CacheReceipt] = []
+        self.prompts: dict[RequestId, list[int]] = {}
         self.answers: dict[RequestId, list[int]] = {}
         self.finished: dict[RequestId, FinishReason] = {}
         self.usage: dict[RequestId, Usage] = {}
@@ -125,7 +137,9 @@ class Machines:
             request = RequestId(self._next)
             self._next += 1
             requests.append(request)
+            self.prompts[request] = prompt
             self.answers[request] = []
+            self._sequences[request] = list(prompt)
             events.append(Submit(request, pack(prompt), max_tokens, sampling, stop_ids))
         self.tell(*events)
         return requests
@@ -140,6 +154,9 @@ class Machines:
             return False
         step = self.steps.popleft()
         requests, tokens = self.model.compute(step)
+        self._watched.apply(step, requests, self._sequences)
+        for request, token in zip(requests, tokens, strict=True):
+            self._sequences[request].append(token)
         self.tell(StepDone(step.number, requests, tokens, 0.0))
         return True
 
@@ -168,6 +185,7 @@ class Machines:
         """Lose the worker's memory and every step it has, then start a fresh one."""
         self.steps.clear()
         self.model = model(*self._memory)
+        self._watched = WatchedMemory(self._memory[1])
         self.tell(WorkerLost())
         self.tell(WorkerReady())
 

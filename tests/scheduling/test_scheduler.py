@@ -1,11 +1,16 @@
 """`radixd.scheduling.scheduler`: plans, overlap, endings, and a lost worker."""
 
+from collections.abc import Callable
+
 import pytest
 
 from harness.machines import GREEDY, Machines, answer_alone
 from radixd.cache.messages import (
+    Admitted,
     CacheReceipt,
     CacheTransaction,
+    NewGeneration,
+    Release,
     RequestId,
     Short,
     Watch,
@@ -15,14 +20,19 @@ from radixd.cache.tokens import pack, unpack
 from radixd.scheduling.messages import (
     Abort,
     Acknowledge,
+    Delivery,
     SchedulerCommand,
     Step,
     StepDone,
     Submit,
     TokenBatch,
+    Usage,
+    WorkerLost,
+    WorkerReady,
 )
 from radixd.scheduling.policies import ordering_policy
 from radixd.scheduling.scheduler import Scheduler
+from radixd.settings import SharingMode
 
 A, B = RequestId(1), RequestId(2)
 
@@ -220,7 +230,201 @@ def test_an_abort_can_come_while_the_admission_is_under_way() -> None:
     assert machines.cache.tree_pages == 2, "what was computed is kept"
 
 
+def scene(sharing: SharingMode) -> tuple[Machines, list[RequestId]]:
+    """Return machines whose owner lags, and an answer that overtakes a prompt and its follower.
+
+    The first request answers what the second one's prompt goes on with, at the same pace; the
+    third one follows the second, and the fourth waits for a seat.
+    """
+    answer = answer_alone([1, 2, 3], 20)
+    machines = Machines(
+        page_size=4,
+        kv_pages=64,
+        max_running=3,
+        max_step_tokens=4,
+        sharing=sharing,
+        owner_lags=True,
+    )
+    first = machines.submit([1, 2, 3], 20)
+    for _ in range(17):
+        owner_first(machines)
+    rest = machines.submit_all([[1, 2, 3, *answer[:14], n] for n in (7, 8, 9)], 3)
+    return machines, [first, *rest]
+
+
+def owner_first(machines: Machines) -> bool:
+    """Let the next thing happen, the worker last; False if there is none."""
+    return machines.hear_owner() or machines.serve_owner() or machines.work()
+
+
+def worker_first(machines: Machines) -> bool:
+    """Let the worker finish whatever it has before the owner is heard."""
+    return machines.work() or machines.hear_owner() or machines.serve_owner()
+
+
+def moments(sharing: SharingMode) -> int:
+    """Return in how many moments of the scene something may go wrong."""
+    machines, _ = scene(sharing)
+    count = 0
+    while owner_first(machines):
+        count += 1
+    return count
+
+
+Turn = Callable[[Machines], bool]
+
+
+@pytest.mark.parametrize("then", [owner_first, worker_first])
+@pytest.mark.parametrize("sharing", ["same-step", "next-step", "off"])
+@pytest.mark.parametrize("who", range(4))
+def test_an_abort_at_any_moment_leaves_nothing_behind(
+    who: int, sharing: SharingMode, then: Turn
+) -> None:
+    """Not a lease, nor a row, nor a follower; the others get what they asked for."""
+    whole = [answer_alone(scene(sharing)[0].prompts[RequestId(n)], 20) for n in range(1, 5)]
+    for moment in range(moments(sharing)):
+        machines, requests = scene(sharing)
+        for _ in range(moment):
+            owner_first(machines)
+        machines.abort(requests[who])
+        while then(machines):
+            pass
+        assert set(machines.finished) == set(requests)
+        statistics = machines.scheduler.statistics()
+        assert (statistics.waiting, statistics.held, statistics.running) == (0, 0, 0)
+        assert len(machines.cache.leases) == 0
+        for request, answer in zip(requests, whole, strict=True):
+            given = machines.answers[request]
+            assert given == answer[: len(given)]
+            if machines.finished[request] == "length":
+                assert len(given) == (20 if request == A else 3)
+
+
+def test_a_request_leaves_though_the_row_that_was_planned_for_it_is_not_needed() -> None:
+    """It is aborted while the owner answers that another one has computed all of that row."""
+    machines = Machines(page_size=4, kv_pages=64, max_running=2, max_step_tokens=3, owner_lags=True)
+    machines.submit([1, 2, 3], 20)
+    for _ in range(17):
+        owner_first(machines)
+    request = machines.submit([1, 2, 3, *answer_alone([1, 2, 3], 20)[:16]], 3)
+    while not machines.receipts[-1].advanced:
+        owner_first(machines)
+    machines.abort(request)
+    while worker_first(machines):
+        pass
+    rows_sent = [row for step in machines.history for row in step.rows if row.request == request]
+    assert len(rows_sent) == 1, "the second one was not needed"
+    assert machines.scheduler.statistics().running == 0
+    assert len(machines.cache.leases) == 0
+
+
+def test_a_stop_string_ends_the_answer_and_what_is_out_is_dropped() -> None:
+    """Tokens that were sampled after it are delivered to nobody, and the end is told once."""
+    machines = Machines()
+    request = machines.submit([1, 2, 3], 10)
+    machines.work()
+    machines.work()
+    machines.tell(Abort(request, "stop"))
+    delivered = list(machines.answers[request])
+    machines.run()
+    assert machines.answers[request] == delivered == answer_alone([1, 2, 3], 10)[:2]
+    assert machines.finished[request] == "stop"
+    assert len(machines.history) == 4, "the two steps that were out, and none after them"
+
+
+def test_a_row_beyond_a_stop_id_is_billed_to_nobody() -> None:
+    """Usage is told with the first token and at the end, and the skipped row is in neither."""
+    machine = scheduler()
+    machine.handle([Submit(A, pack([1, 2, 3]), 10, GREEDY, (6,))], 0.0)
+    machine.handle([Watched(A, 0)], 0.0)
+    admitted = Admitted(A, pack([1, 2, 3]), 0, 0, 3, True)
+    machine.handle([CacheReceipt(1, (admitted,))], 0.0)
+    machine.handle([CacheReceipt(2)], 0.0)
+    told: list[Delivery] = []
+    for number, token in ((1, 5), (2, 6)):
+        commands = machine.handle([StepDone(number, (A,), (token,), 0.0)], 0.0)
+        told += [d for c in commands if isinstance(c, TokenBatch) for d in c.deliveries]
+        commands = machine.handle([CacheReceipt(number + 2), Acknowledge()], 0.0)
+    assert machine.statistics().steps_in_flight == 1, "a row beyond the end is out"
+    commands += machine.handle([StepDone(3, (), (), 0.0)], 0.0)
+    assert not [command for command in commands if isinstance(command, TokenBatch)]
+    usage = Usage(from_tree=0, in_flight=0, computed=3)
+    assert told == [Delivery(A, (5,), None, usage), Delivery(A, (6,), "stop", usage)]
+    assert [t.releases for t in transactions(commands)][-1] == (Release(A, 3),)
+
+
+def test_a_seat_ends_with_the_next_step_and_only_once() -> None:
+    """The worker forgets the request before its pages may be another one's."""
+    machines = Machines(max_running=1)
+    first, second = machines.submit_all([[1, 2], [3, 4]], 2)
+    machines.run()
+    ended = [(step.number, request) for step in machines.history for request in step.end]
+    begun = [(step.number, seat.request) for step in machines.history for seat in step.begin]
+    assert [request for _, request in begun] == [first, second]
+    assert ended == [(begun[1][0], first)]
+
+
 # A lost worker.
+
+
+@pytest.mark.parametrize("then", [owner_first, worker_first])
+@pytest.mark.parametrize("sharing", ["same-step", "next-step", "off"])
+def test_a_worker_may_be_lost_at_any_moment(sharing: SharingMode, then: Turn) -> None:
+    """Held, admitted, under way or ended: everyone gets each token once."""
+    whole = [answer_alone(scene(sharing)[0].prompts[RequestId(n)], 20) for n in range(1, 5)]
+    for moment in range(moments(sharing)):
+        machines, requests = scene(sharing)
+        for _ in range(moment):
+            owner_first(machines)
+        machines.lose_worker()
+        while then(machines):
+            pass
+        assert machines.finished == dict.fromkeys(requests, "length")
+        for request, answer in zip(requests, whole, strict=True):
+            assert machines.answers[request] == answer[: 20 if request == A else 3]
+            usage = machines.usage[request]
+            assert usage.from_tree + usage.in_flight + usage.computed == len(
+                machines.prompts[request]
+            )
+        assert len(machines.cache.leases) == 0
+
+
+def test_nothing_is_planned_until_a_fresh_worker_is_ready() -> None:
+    """Arrivals are watched meanwhile."""
+    machine = scheduler()
+    machine.handle([WorkerLost()], 0.0)
+    commands = machine.handle([Submit(A, pack([1]), 1, GREEDY, ()), Watched(A, 0)], 0.0)
+    assert commands == [Watch(A, pack([1]), 1)]
+    (transaction,) = transactions(machine.handle([WorkerReady()], 0.0))
+    assert transaction.candidates == (A,)
+
+
+def test_the_answer_to_a_plan_that_died_with_a_worker_admits_nobody() -> None:
+    """It comes after the loss, and the next plan has another number."""
+    machine = scheduler()
+    machine.handle([Submit(A, pack([1]), 1, GREEDY, ())], 0.0)
+    (dead,) = transactions(machine.handle([Watched(A, 0)], 0.0))
+    commands = machine.handle([WorkerLost(), WorkerReady()], 0.0)
+    assert commands == [NewGeneration(), Watch(A, pack([1]), 1)]
+    late = CacheReceipt(dead.step, (Admitted(A, pack([1]), 0, 0, 1, True),))
+    assert machine.handle([late], 0.0) == []
+    (plan,) = transactions(machine.handle([Watched(A, 0)], 0.0))
+    assert machine.handle([late], 0.0) == []
+    assert plan.step > dead.step
+    assert plan.candidates == (A,)
+    assert machine.statistics().running == 0
+
+
+def test_who_had_ended_before_the_loss_is_not_started_again() -> None:
+    """Its end was told, though a row of it was out."""
+    machines = Machines()
+    request = machines.submit([1, 2, 3], 9)
+    machines.abort(request)
+    assert machines.scheduler.statistics().running == 1
+    machines.lose_worker()
+    machines.run()
+    assert machines.finished == {request: "abort"}
+    assert machines.scheduler.statistics().running == 0
 
 
 def test_every_request_goes_on_from_what_it_has_delivered() -> None:
@@ -238,16 +442,44 @@ def test_every_request_goes_on_from_what_it_has_delivered() -> None:
     assert machines.owner.statistics().generation == 1
 
 
-def test_a_request_that_was_in_two_lost_steps_fails_alone() -> None:
-    """It is the likely cause; the others go on."""
-    machines = Machines(max_running=1, max_step_tokens=64)
-    poison = machines.submit([6, 6, 6], 5)
-    other = machines.submit([7, 7, 7], 5)
-    machines.lose_worker()
-    machines.lose_worker()
+@pytest.mark.parametrize("good_tokens", [0, 3])
+def test_a_poisonous_request_fails_alone(good_tokens: int) -> None:
+    """Each step that has a row of it past its good tokens kills the worker; nobody else suffers."""
+    machines = Machines(max_running=8, max_step_tokens=64)
+    prompts = [[n, n + 1, n + 2] for n in range(0, 60, 10)]
+    requests = machines.submit_all(prompts, 8)
+    poison = requests[2]
+    losses = 0
+    while machines.steps:
+        step = machines.steps[0]
+        deadly = [row for row in step.rows if row.request == poison]
+        if deadly and deadly[0].start + len(deadly[0].tokens) // 4 >= 3 + good_tokens:
+            losses += 1
+            machines.lose_worker()
+        else:
+            machines.work()
+    assert losses == 2
+    for request, prompt in zip(requests, prompts, strict=True):
+        expected = answer_alone(prompt, 8)
+        if request == poison:
+            assert machines.finished[request] == "error"
+            assert machines.answers[request] == expected[: len(machines.answers[request])]
+        else:
+            assert machines.finished[request] == "length"
+            assert machines.answers[request] == expected
+
+
+def test_losses_far_apart_blame_nobody() -> None:
+    """A stream that got further in between was not the cause."""
+    machines = Machines()
+    request = machines.submit([6, 6, 6], 30)
+    for _ in range(5):
+        for _ in range(4):
+            machines.work()
+        machines.lose_worker()
     machines.run()
-    assert machines.finished == {poison: "error", other: "length"}
-    assert machines.answers[other] == answer_alone([7, 7, 7], 5)
+    assert machines.finished[request] == "length"
+    assert machines.answers[request] == answer_alone([6, 6, 6], 30)
 
 
 def test_an_answer_of_the_lost_worker_is_ignored() -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from harness.machines import Machines, answer_alone
 from radixd.cache.messages import RequestId
+from radixd.scheduling.messages import SamplingParams
 from radixd.settings import PolicyName, SharingMode
 
 
@@ -58,6 +59,51 @@ def test_a_burst_computes_its_shared_prefix_once(
     assert computed == whole + 20 * (157 - whole)
     for request, prompt in zip(requests, prompts, strict=True):
         assert machines.answers[request] == answer_alone(prompt, 4)
+
+
+@pytest.mark.parametrize("sharing", ["same-step", "next-step", "off"])
+@pytest.mark.parametrize("page_size", [1, 4])
+def test_a_follower_never_reads_a_page_that_has_gone_to_someone_else(
+    sharing: SharingMode, page_size: int
+) -> None:
+    """An answer overtakes the prompt that a leader and a follower compute from it.
+
+    Its pages take the place of the leader's own, which are free soon after and wanted at once.
+    """
+    answer = answer_alone([1, 2, 3], 40)
+    machines = Machines(page_size=page_size, sharing=sharing, kv_pages=512)
+    machines.submit([1, 2, 3], 40)
+    machines.work()
+    machines.work()
+    prompts = [[1, 2, 3, *answer[:30], last] for last in (7, 8, 9)]
+    requests = machines.submit_all(prompts, 12)
+    for number in range(30):
+        machines.submit([500 + number] * 9, 1)
+        machines.work()
+    machines.run()
+    for request, prompt in zip(requests, prompts, strict=True):
+        assert machines.answers[request] == answer_alone(prompt, 12)
+
+
+@pytest.mark.parametrize("page_size", [1, 4, 16])
+@pytest.mark.parametrize("budget", [9, 64])
+def test_a_sampled_answer_does_not_depend_on_what_was_cached_or_on_chunks(
+    page_size: int, budget: int
+) -> None:
+    """Each draw depends on the seed and the position of its token alone."""
+    sampling = SamplingParams(temperature=1.0, seed=5)
+    machines = Machines(page_size=page_size, max_step_tokens=budget)
+    prompt = tokens(3, 40)
+    first = machines.submit(prompt, 8, sampling)
+    machines.run()
+    again = machines.submit(prompt, 8, sampling)
+    machines.work()
+    machines.work()
+    machines.lose_worker()
+    machines.run()
+    assert machines.answers[first] == answer_alone(prompt, 8, sampling)
+    assert machines.answers[again] == answer_alone(prompt, 8, sampling)
+    assert answer_alone(prompt, 8, SamplingParams(seed=6)) != machines.answers[first]
 
 
 SHAPES = st.fixed_dictionaries(

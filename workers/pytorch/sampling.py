@@ -70,9 +70,14 @@ def sample(
     return tokens
 
 
+_COLDEST = 1e-6
+"""Lower temperatures give the same distribution, and would become 0 in float32."""
+
+
 def _draw(logits: Tensor, sampling: list[SamplingParams], uniforms: list[float]) -> list[int]:
     """Draw from *logits* whose largest is 0 in every row."""
-    logits = logits / _column([params.temperature for params in sampling], logits)
+    temperatures = [max(params.temperature, _COLDEST) for params in sampling]
+    logits = logits / _column(temperatures, logits)
     limited = [row for row, params in enumerate(sampling) if params.top_k or params.top_p < 1]
     if limited:
         rows = torch.tensor(limited, device=logits.device)
