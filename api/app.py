@@ -30,7 +30,7 @@ def create_app(
     A stream that has sent nothing for *keep_alive* seconds gets a comment.
     """
     limits = Limits(keep_alive, body_bytes_max)
-    return Starlette(
+    app = Starlette(
         routes=[
             StarletteRoute(route.path, Endpoint(route, engine, limits), methods=[route.method])
             for route in ROUTES
@@ -38,3 +38,6 @@ def create_app(
         middleware=[Middleware(RequestContext)],
         exception_handlers={HTTPException: refuse_route},
     )
+    # A redirect would send the client to whatever host its own headers name.
+    app.router.redirect_slashes = False
+    return app

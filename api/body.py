@@ -5,8 +5,10 @@ asked for.  Two kinds are let through, and a `Tolerance` lists them: fields whos
 nothing that would not happen anyway, and hints that this server has no use for.
 """
 
+import gc
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -15,12 +17,19 @@ from starlette.datastructures import Headers
 from starlette.types import Receive
 
 from radixd.api.disconnect import ClientDisconnectedError
-from radixd.api.errors import ApiError, invalid
+from radixd.api.errors import ApiError, invalid, shortened
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-_AT_PATH: Final = re.compile(r"^(?P<reason>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
-_FIELD: Final = re.compile(r"^Object (?P<what>missing required|contains unknown) field `(.*)`$")
+LIST_LENGTH_MAX: Final = 10_000
+"""Objects in one list of a request."""
+
+_PATH: Final = r"(?: - at `\$\.?(?P<path>[^`]*)`)?$"
+_AT_PATH: Final = re.compile(rf"^(?P<reason>.*?){_PATH}", re.DOTALL)
+_AT_FIELD: Final = re.compile(
+    rf"^Object (?P<what>missing required|contains unknown) field `(?P<name>.*?)`{_PATH}", re.DOTALL
+)
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +41,9 @@ class Tolerance:
     ignored: Mapping[str, str] = field(default_factory=dict)
     """Fields that may hold anything, with the reason why that does no harm."""
     nested: Mapping[str, "Tolerance"] = field(default_factory=dict)
-    """The same for the object, or each object of the list, in a field of the type."""
+    """The same for the object in a field of the type."""
+    listed: Mapping[str, "Tolerance"] = field(default_factory=dict)
+    """The same for each object of the list in a field of the type."""
 
 
 NO_TOLERANCE: Final = Tolerance()
@@ -61,37 +72,68 @@ async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes:
 
 def decode_body(body: bytes, into: type[T], tolerance: Tolerance) -> T:
     """Return *body* as *into*; raises `ApiError` 400 that names the first field at fault."""
-    try:
-        content = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        reason = _AT_PATH.sub(r"\g<reason>", str(error))
-        raise ApiError(400, f"the body is not JSON: {reason}", code="invalid_json") from error
-    if not isinstance(content, dict):
-        raise ApiError(400, "the body is not a JSON object", code="invalid_json")
-    try:
-        return msgspec.convert(_tolerate(content, tolerance, ""), into)
-    except msgspec.ValidationError as error:
-        raise _blame(str(error)) from error
+    with _collector_paused():
+        try:
+            content = msgspec.json.decode(body)
+        except (msgspec.DecodeError, RecursionError) as error:
+            reason = _why_not_json(body, error)
+            raise ApiError(400, f"the body is not JSON: {reason}", code="invalid_json") from error
+        if not isinstance(content, dict):
+            raise ApiError(400, "the body is not a JSON object", code="invalid_json")
+        try:
+            return msgspec.convert(_tolerate(content, tolerance, ""), into)
+        except msgspec.ValidationError as error:
+            raise _blame(str(error)) from error
 
 
-def _tolerate(content: Any, tolerance: Tolerance, path: str) -> Any:
-    """Return *content* without what *tolerance* lets through."""
-    if isinstance(content, list):
-        return [
-            _tolerate(item, tolerance, f"{path}[{index}]") for index, item in enumerate(content)
-        ]
-    if not isinstance(content, dict):
-        return content
-    kept = {}
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Keep the garbage collector from walking a growing tree of JSON, which has no cycles.
+
+    It would do so again and again: millions of small lists take it seconds.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _why_not_json(body: bytes, error: Exception) -> str:
+    reason = _AT_PATH.sub(r"\g<reason>", str(error))
+    # msgspec looks for the other half of a surrogate pair and finds the end of the string.
+    if reason == "Input data was truncated" and _SURROGATE.search(body) is not None:
+        return "a string holds half of a surrogate pair, or the body ends too early"
+    return reason
+
+
+def _tolerate(content: dict[str, Any], tolerance: Tolerance, path: str) -> dict[str, Any]:
+    """Return *content* without what *tolerance* lets through; *path* is put before its fields.
+
+    What has another type than the tables expect is left to the check of types.
+    """
+    kept: dict[str, Any] = {}
     for name, value in content.items():
-        here = f"{path}.{name}" if path else name
         if name in tolerance.neutral:
-            _refuse_unless_neutral(value, tolerance.neutral[name], here)
-        elif name in tolerance.nested:
-            kept[name] = _tolerate(value, tolerance.nested[name], here)
+            _refuse_unless_neutral(value, tolerance.neutral[name], path + name)
+        elif name in tolerance.nested and isinstance(value, dict):
+            kept[name] = _tolerate(value, tolerance.nested[name], f"{path}{name}.")
+        elif name in tolerance.listed and isinstance(value, list):
+            kept[name] = _tolerate_each(value, tolerance.listed[name], path + name)
         elif name not in tolerance.ignored:
             kept[name] = value
     return kept
+
+
+def _tolerate_each(items: list[Any], tolerance: Tolerance, path: str) -> list[Any]:
+    if len(items) > LIST_LENGTH_MAX:
+        raise invalid(path, f"holds {len(items)} items; at most {LIST_LENGTH_MAX} are taken")
+    return [
+        _tolerate(item, tolerance, f"{path}[{index}].") if isinstance(item, dict) else item
+        for index, item in enumerate(items)
+    ]
 
 
 def _refuse_unless_neutral(value: Any, neutral: tuple[Any, ...], path: str) -> None:
@@ -106,14 +148,15 @@ def _refuse_unless_neutral(value: Any, neutral: tuple[Any, ...], path: str) -> N
 
 def _blame(message: str) -> ApiError:
     """Turn a message of msgspec, which ends with a path, into an error of that field."""
-    parts = _AT_PATH.match(message)
-    assert parts is not None
-    reason, path = parts["reason"], parts["path"] or ""
-    if (of_field := _FIELD.match(reason)) is not None:
-        param = f"{path}.{of_field[2]}" if path else of_field[2]
+    if (of_field := _AT_FIELD.match(message)) is not None:
+        path, name = of_field["path"], shortened(of_field["name"])
+        param = f"{path}.{name}" if path else name
         if of_field["what"] == "missing required":
             return invalid(param, "is required", "missing_required_parameter")
         return invalid(param, "is not a field of this request", "unknown_parameter")
+    parts = _AT_PATH.match(message)
+    assert parts is not None
+    reason, path = shortened(parts["reason"]), parts["path"]
     if not path:
         return ApiError(400, reason, code="invalid_value")
     return invalid(path, reason[:1].lower() + reason[1:])

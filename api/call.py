@@ -14,7 +14,7 @@ from radixd.actors.generation import EngineError, GenerationParams, Piece, Promp
 from radixd.api import sse
 from radixd.api.context import Record, seconds_since
 from radixd.api.engine import PieceStream, ServingEngine
-from radixd.api.errors import ApiError, from_engine, internal_error
+from radixd.api.errors import ApiError, from_engine, internal_error, shortened
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger("radixd.api")
 
@@ -87,7 +87,7 @@ class Call(Generic[B]):
         if name != served:
             raise ApiError(
                 404,
-                f"model: {name!r} is not served here; {served!r} is",
+                f"model: {shortened(name)!r} is not served here; {served!r} is",
                 param="model",
                 code="model_not_found",
             )

@@ -9,7 +9,7 @@ import msgspec
 from radixd.actors.generation import ChatPrompt
 from radixd.api import openai
 from radixd.api.answers import Answer, FinishReason, collect, finish_reason
-from radixd.api.body import Tolerance
+from radixd.api.body import LIST_LENGTH_MAX, Tolerance
 from radixd.api.call import Call, RecordedStream
 from radixd.api.errors import invalid
 
@@ -34,8 +34,8 @@ TOLERANCE: Final = Tolerance(
         "store": (False,),
     },
     ignored=openai.IGNORED,
-    nested={
-        "stream_options": openai.STREAM_OPTIONS,
+    nested={"stream_options": openai.STREAM_OPTIONS},
+    listed={
         "messages": Tolerance(
             # A client that sends an answer back as it got it sends these.
             neutral={
@@ -87,7 +87,7 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ChatCompletionRequest(openai.SamplingFields, frozen=True, kw_only=True):
     """A conversation to continue."""
 
-    messages: Annotated[tuple[Message, ...], msgspec.Meta(min_length=1)]
+    messages: Annotated[tuple[Message, ...], msgspec.Meta(min_length=1, max_length=LIST_LENGTH_MAX)]
     max_completion_tokens: int | None = None
     """By default as many as the context still holds; max_tokens is its older name."""
 

@@ -64,10 +64,7 @@ async def complete(call: Call[CompletionRequest]) -> None:
     body = call.body
     call.check_model(body.model)
     include_usage = body.include_usage
-    prompts = _prompts(body.prompt)
-    most = call.engine.settings.max_requests
-    if len(prompts) > most:
-        raise invalid("prompt", f"holds {len(prompts)} prompts; at most {most} are taken at once")
+    prompts = _prompts(body.prompt, call.engine.settings.max_requests)
     max_tokens = MAX_TOKENS_DEFAULT if body.max_tokens is None else body.max_tokens
     params = body.params(max_tokens)
     async with AsyncExitStack() as stack:
@@ -84,14 +81,16 @@ async def complete(call: Call[CompletionRequest]) -> None:
             await call.reply(_completion(call, answers))
 
 
-def _prompts(given: str | tuple[str | int | tuple[int, ...], ...]) -> list[Prompt]:
-    """Return each prompt of a request; raises `ApiError` unless all are of one kind."""
+def _prompts(given: str | tuple[str | int | tuple[int, ...], ...], most: int) -> list[Prompt]:
+    """Return each prompt; raises `ApiError` unless all are of one kind and at most *most*."""
     if isinstance(given, str):
         return [TextPrompt(given)]
     if not given:
         raise invalid("prompt", "is an empty list")
     if all(isinstance(item, int) for item in given):
         return [TokenPrompt(cast(tuple[int, ...], given))]
+    if len(given) > most:
+        raise invalid("prompt", f"holds {len(given)} prompts; at most {most} are taken at once")
     if all(isinstance(item, str) for item in given):
         return [TextPrompt(text) for text in cast(tuple[str, ...], given)]
     if all(isinstance(item, tuple) for item in given):

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from radixd.actors.generation import EngineError, TokenUsage
 from radixd.api.disconnect import ClientDisconnectedError
-from radixd.api.errors import ApiError, from_engine, internal_error, invalid
+from radixd.api.errors import ApiError, aborted, from_engine, internal_error, invalid
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger("radixd.api")
 
@@ -103,6 +103,16 @@ class RequestContext:
             answer = error
         except EngineError as error:
             answer = from_engine(error, {})
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or not task.cancelling():
+                raise  # something within was cancelled, not this request
+            # A server cancels the request's task to cut it off, and logs all that leaves the
+            # application as its failure.  Nothing of the task is left to run but this.
+            answer = aborted()
+            if record.status is not None:
+                record.error = answer.code
+                return
         except Exception:
             log.exception("request failed")
             if record.status is not None:

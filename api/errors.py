@@ -18,6 +18,7 @@ from radixd.actors.generation import (
     DrainingError,
     EngineClosedError,
     EngineError,
+    FailedRequestError,
     InvalidRequestError,
     OverloadedError,
     WorkerFailedError,
@@ -30,6 +31,9 @@ TYPES: Final[Mapping[int, str]] = {
     503: "service_unavailable_error",
 }
 """OpenAI's ``type`` by status; every other status is an ``invalid_request_error``."""
+
+ECHO_LENGTH: Final = 100
+"""Characters of a client's own string that an error repeats."""
 
 RESTART_SECONDS: Final = 5.0
 """``Retry-After`` of an engine that is not running: a supervisor may have it back by then."""
@@ -83,6 +87,11 @@ class ApiError(Exception):
         )
 
 
+def shortened(text: str) -> str:
+    """Return *text*, which a client chose, as far as an error repeats it."""
+    return text if len(text) <= ECHO_LENGTH else text[:ECHO_LENGTH] + "…"
+
+
 def invalid(param: str, reason: str, code: str = "invalid_value") -> ApiError:
     """Return the 400 that blames the field at *param*."""
     return ApiError(400, f"{param}: {reason}", param=param, code=code)
@@ -111,6 +120,8 @@ def from_engine(error: EngineError, names: Mapping[str, str]) -> ApiError:
             return not_running()
         case WorkerFailedError():
             return worker_failed()
+        case FailedRequestError():
+            return internal_error()
         case _:
             raise AssertionError(f"unknown engine error {error!r}") from error
 

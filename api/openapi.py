@@ -105,7 +105,7 @@ def _add_tolerated(
         properties[name] = {"enum": [*values, None], "description": "Nothing else is supported."}
     for name, reason in tolerance.ignored.items():
         properties[name] = {"description": f"Ignored: {reason}."}
-    for name, inner in tolerance.nested.items():
+    for name, inner in (*tolerance.nested.items(), *tolerance.listed.items()):
         _add_tolerated(components, properties[name], inner)
 
 

@@ -1,5 +1,7 @@
 """Decoding, and the tables of what is let through."""
 
+import contextlib
+import gc
 import json
 from typing import Annotated, Any
 
@@ -27,7 +29,7 @@ class Outer(msgspec.Struct, forbid_unknown_fields=True):
 TOLERANCE = Tolerance(
     neutral={"n": (1,), "flag": (False,), "extra": ({}, [])},
     ignored={"user": "it is nobody's business"},
-    nested={"inner": Tolerance(neutral={"depth": (0,)})},
+    listed={"inner": Tolerance(neutral={"depth": (0,)})},
 )
 
 
@@ -92,6 +94,15 @@ def test_what_changes_nothing_is_let_through(extra: dict[str, Any]) -> None:
             {"name": "a", "inner": [{"size": 1}] * 3},
             *("inner", "expected `array` of length <= 2", "invalid_value"),
         ),
+        ({"name": "a", "inner": {}}, "inner", "expected `array`, got `object`", "invalid_value"),
+        (
+            {"name": "a", "inner": [{}] * 10_001},
+            *("inner", "holds 10001 items; at most 10000 are taken", "invalid_value"),
+        ),
+        (
+            {"name": "a", "b\nc - at `$.d": 1},
+            *("b\nc - at `$.d", "is not a field of this request", "unknown_parameter"),
+        ),
         (
             {"name": "a", "n": 2},
             *("n", "is not supported; only 1 or null is accepted", "unsupported_parameter"),
@@ -111,7 +122,7 @@ def test_what_changes_nothing_is_let_through(extra: dict[str, Any]) -> None:
             "unsupported_parameter",
         ),
     ],
-    ids=json.dumps,
+    ids=lambda value: json.dumps(value)[:60],
 )
 def test_the_first_field_at_fault_is_named(
     content: Any, param: str, message: str, code: str
@@ -151,7 +162,7 @@ def rows(tolerance: Tolerance, path: tuple[str, ...] = ()) -> list[tuple[tuple[s
         for value in (*values, None)
     ]
     found += [((*path, name), {"any": "thing"}) for name in tolerance.ignored]
-    for name, inner in tolerance.nested.items():
+    for name, inner in (*tolerance.nested.items(), *tolerance.listed.items()):
         found += rows(inner, (*path, name))
     return found
 
@@ -188,3 +199,25 @@ def test_each_row_of_the_tables_accepts_its_value_and_nothing_else(
     other = json.dumps(with_field(content, path, "another")).encode()
     with pytest.raises(ApiError, match="is not supported"):
         decode_body(other, into, tolerance)
+
+
+def test_a_list_where_an_object_belongs_is_not_walked() -> None:
+    """What an object there might hold does not count in the items of a list."""
+    tolerance = Tolerance(nested={"inner": Tolerance(neutral={"depth": (0,)})})
+    detail = refusal({"name": "a", "inner": [{"size": 1, "depth": 1}]}, tolerance).reply.error
+    assert detail.param == "inner[0].depth"
+    assert detail.code == "unknown_parameter"
+
+
+@pytest.mark.parametrize("content", [{"name": "a"}, {}], ids=["accepted", "refused"])
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_garbage_collector_is_left_as_it_was(content: dict[str, Any], enabled: bool) -> None:
+    """It rests while a body is decoded, and no longer."""
+    was_enabled = gc.isenabled()
+    try:
+        gc.enable() if enabled else gc.disable()
+        with contextlib.suppress(ApiError):
+            decode(content)
+        assert gc.isenabled() == enabled
+    finally:
+        gc.enable() if was_enabled else gc.disable()

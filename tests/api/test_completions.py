@@ -1,13 +1,17 @@
 """``POST /v1/completions`` over a real socket."""
 
+import tracemalloc
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from harness.events import chunks_of
 from harness.scripted import ScriptedEngine
 from radixd.actors.generation import OverloadedError, Prompt, TextPrompt, TokenPrompt
+from radixd.api.completions import _prompts
+from radixd.api.errors import ApiError
 
 URL = "/v1/completions"
 
@@ -135,6 +139,20 @@ async def test_more_prompts_than_the_server_ever_holds_are_refused(
         "prompt: holds 5 prompts; at most 4 are taken at once"
     )
     assert engine.submitted.empty()
+
+
+@pytest.mark.parametrize("prompt", ["a", [1]], ids=["texts", "token ids"])
+def test_too_many_prompts_are_counted_before_they_are_made(prompt: Any) -> None:
+    """A million of them cost no more than the list that came."""
+    given = msgspec.convert([prompt] * 100_000, tuple[str | tuple[int, ...], ...])
+    tracemalloc.start()
+    try:
+        with pytest.raises(ApiError, match="holds 100000 prompts; at most 4"):
+            _prompts(given, 4)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000
 
 
 async def test_a_batch_that_does_not_fit_now_leaves_nothing_behind(

@@ -1,14 +1,17 @@
 """Request ids and log lines."""
 
+import asyncio
 import re
 
 import httpx
 import pytest
 import structlog
+from starlette.types import Message, Receive, Scope, Send
 from structlog.testing import capture_logs
 
 from harness.http import Server
 from harness.scripted import ScriptedEngine
+from radixd.api.context import RequestContext
 
 CHAT = {"model": "scripted", "messages": [{"role": "user", "content": "a secret question"}]}
 
@@ -141,3 +144,64 @@ async def test_lines_logged_meanwhile_carry_the_id(
         ("counting", "r2"),
         ("request", "r2"),
     ]
+
+
+class Cut:
+    """A request to `RequestContext`, as a server that can cut it off runs it."""
+
+    def __init__(self, *, started: bool) -> None:
+        self.sent: list[Message] = []
+        self.waits = asyncio.Event()
+        self._started = started
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        """Be the application: never end."""
+        if self._started:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        self.waits.set()
+        await asyncio.Event().wait()
+
+    async def send(self, message: Message) -> None:
+        """Take what the client would get."""
+        self.sent.append(message)
+
+
+SCOPE: Scope = {"type": "http", "method": "POST", "path": "/generate", "headers": []}
+
+
+async def nothing() -> Message:
+    """Receive what never comes."""
+    never: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+    return await never
+
+
+@pytest.mark.parametrize(("started", "status"), [(False, 503), (True, 200)])
+async def test_a_request_that_the_server_cuts_off_ends_without_an_exception(
+    started: bool, status: int
+) -> None:
+    """The log line says so; a client without a status yet is told to come back."""
+    cut = Cut(started=started)
+    with capture_logs() as logs:
+        task = asyncio.create_task(RequestContext(cut)(SCOPE, nothing, cut.send))
+        await cut.waits.wait()
+        task.cancel()
+        await task
+    assert task.cancelling() == 1
+    (line,) = logs
+    assert (line["event"], line["status"], line["error"]) == ("request", status, "aborted")
+    assert cut.sent[0]["status"] == status
+    assert (len(cut.sent) > 1) == (not started)
+
+
+async def test_a_cancellation_of_something_within_is_not_taken_for_the_servers() -> None:
+    """Nobody asked the request to end, so that it did is a failure for all to see."""
+
+    async def app(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+
+    cut = Cut(started=False)
+    with pytest.raises(asyncio.CancelledError):
+        await RequestContext(app)(SCOPE, nothing, cut.send)
+    assert cut.sent == []

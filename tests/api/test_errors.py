@@ -1,5 +1,6 @@
 """Every refusal: its status, its body in OpenAI's format, its headers."""
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from radixd.actors.generation import (
     DrainingError,
     EngineClosedError,
     EngineError,
+    FailedRequestError,
     InvalidRequestError,
     OverloadedError,
     WorkerFailedError,
@@ -46,6 +48,7 @@ BODIES: dict[str, dict[str, Any]] = {
         (DrainingError(0.0), 503, "service_unavailable_error", "draining", "1"),
         (EngineClosedError("closed"), 503, "service_unavailable_error", "engine_closed", "5"),
         (WorkerFailedError("cuda says no"), 500, "server_error", "worker_failed", None),
+        (FailedRequestError("a bug"), 500, "server_error", "internal_error", None),
     ],
     ids=["invalid", "too long", "overloaded", "draining", "closed", "worker"],
 )
@@ -234,3 +237,65 @@ async def test_an_answer_that_the_engine_cuts_off_is_an_error(
     else:
         assert response.status_code == status
         assert response.json()["error"]["code"] == code
+
+
+@pytest.mark.parametrize("nested", [b"[", b'[{"a":'], ids=["lists", "objects"])
+@pytest.mark.parametrize("field", ["messages", "stream_options", "tools", "colour"])
+async def test_a_deep_value_is_refused_by_its_field(
+    client: httpx.AsyncClient, field: str, nested: bytes
+) -> None:
+    """A depth that the parser takes, but a walk over the value might not."""
+    closing = nested.replace(b'{"a":', b"}")[::-1].replace(b"[", b"]")
+    depth = 900 // len(closing)
+    content = {**CHAT, field: None}
+    body = json.dumps(content).encode()
+    body = body.replace(b"null", nested * depth + b"1" + closing * depth)
+    response = await client.post("/v1/chat/completions", content=body)
+    assert response.status_code == 400
+    assert response.json()["error"]["param"].startswith(field)
+
+
+@pytest.mark.parametrize(
+    "text", [rb"\ud800", rb"\uD800", rb"\udc00", rb"\ud800 and more", rb"\ud800\u0041"]
+)
+async def test_half_of_a_surrogate_pair_is_what_the_refusal_speaks_of(
+    client: httpx.AsyncClient, text: bytes
+) -> None:
+    """It is no character, so no prompt can hold it; the body is not said to be truncated."""
+    response = await client.post("/generate", content=b'{"text":"' + text + b'"}')
+    assert response.status_code == 400
+    message = response.json()["error"]["message"]
+    assert "surrogate pair" in message
+    assert "truncated" not in message
+
+
+@pytest.mark.parametrize("path", ["/health/", "/v1/models/scripted/", "/v1/completions/"])
+async def test_a_slash_too_many_is_not_found(client: httpx.AsyncClient, path: str) -> None:
+    """Nothing is redirected to a host that the request names."""
+    response = await client.get(path, headers={"Host": "elsewhere.example"})
+    assert response.status_code == 404
+    assert "location" not in response.headers
+    assert response.json()["error"]["type"] == "invalid_request_error"
+
+
+LONG = "x" * 50_000
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"model": LONG},
+        {LONG: 1},
+        {"messages": [{"role": LONG}]},
+        {"messages": [{"role": "user", LONG: 1}]},
+        {"messages": [{"role": "user", "content": [{"type": LONG}]}]},
+    ],
+    ids=["model", "field", "role", "nested field", "tag"],
+)
+async def test_a_refusal_repeats_little_of_what_was_sent(
+    client: httpx.AsyncClient, fields: dict[str, Any]
+) -> None:
+    """A name of megabytes does not come back; its beginning may."""
+    response = await client.post("/v1/chat/completions", json={**CHAT, **fields})
+    assert response.status_code in {400, 404}
+    assert len(response.content) < 500

@@ -3,7 +3,10 @@
 import asyncio
 import json
 import re
+import signal
 import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -136,3 +139,26 @@ async def test_a_burst_computes_its_prefix_once(embedded: Daemon) -> None:
     assert {answer.status_code for answer in answers} == {200}
     shared = 1500 // 16 * 16
     assert computed(embedded) - before == shared + 64 * (1503 - shared)
+
+
+def test_sigterm_while_the_model_loads_ends_the_daemon() -> None:
+    """There is nothing to finish: it exits at once, with 0, and leaves no worker."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "radixd", "serve", "--port", "0"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        assert any("importing torch" in line for line in process.stderr)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 0
+        process.stderr.read()
+    assert children
+    assert not any(_runs(int(child)) for child in children)
+
+
+def _runs(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status")
+    return status.exists() and "State:\tZ" not in status.read_text()

@@ -9,6 +9,7 @@ from radixd.cache.messages import (
     Admitted,
     CacheReceipt,
     CacheTransaction,
+    Held,
     NewGeneration,
     Release,
     RequestId,
@@ -228,6 +229,23 @@ def test_an_abort_can_come_while_the_admission_is_under_way() -> None:
     machines.owner.handle([transaction], 0.0)
     assert len(machines.cache.leases) == 0
     assert machines.cache.tree_pages == 2, "what was computed is kept"
+
+
+@pytest.mark.parametrize("verdict", [(Held(B, A, 4),), (Short(B, "pages"),), ()])
+def test_a_candidate_that_is_aborted_while_the_owner_answers_leaves_with_the_answer(
+    verdict: tuple[Held | Short, ...],
+) -> None:
+    """Held, short or not even tried: it is not offered again, and waits for nobody."""
+    machine = scheduler()
+    machine.handle([Submit(n, pack([1, 2, 3, 4, n]), 1, GREEDY, ()) for n in (A, B)], 0.0)
+    machine.handle([Watched(A, 0), Watched(B, 0)], 0.0)
+    machine.handle([Abort(B, "abort")], 0.0)
+    leader = Admitted(A, pack([1, 2]), 0, 0, 5, True)
+    commands = machine.handle([CacheReceipt(1, (leader, *verdict)), Acknowledge()], 0.0)
+    (transaction,) = transactions(commands)
+    assert transaction.releases == (Release(B, 0),)
+    statistics = machine.statistics()
+    assert (statistics.waiting, statistics.held, statistics.running) == (0, 0, 1)
 
 
 def scene(sharing: SharingMode) -> tuple[Machines, list[RequestId]]:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.machines import Machines, answer_alone
-from radixd.cache.messages import RequestId
+from radixd.cache.messages import Held, RequestId
 from radixd.scheduling.messages import SamplingParams
 from radixd.settings import PolicyName, SharingMode
 
@@ -85,6 +85,18 @@ def test_a_follower_never_reads_a_page_that_has_gone_to_someone_else(
         assert machines.answers[request] == answer_alone(prompt, 12)
 
 
+def test_a_follower_is_held_once_and_until_its_own_part_is_computed() -> None:
+    """Not until its leader ends, and nobody asks for it before."""
+    machines = Machines(page_size=4, sharing="next-step")
+    _, follower = machines.submit_all([[*range(40), 1], [*range(24), 2]], 30)
+    assert machines.scheduler.statistics().held == 1
+    machines.run()
+    steps = [s.number for s in machines.history if any(r.request == follower for r in s.rows)]
+    assert steps[0] == 3, "the second step was sent before the first was done"
+    outcomes = [outcome for receipt in machines.receipts for outcome in receipt.outcomes]
+    assert [o.until for o in outcomes if isinstance(o, Held)] == [24]
+
+
 @pytest.mark.parametrize("page_size", [1, 4, 16])
 @pytest.mark.parametrize("budget", [9, 64])
 def test_a_sampled_answer_does_not_depend_on_what_was_cached_or_on_chunks(
@@ -104,6 +116,23 @@ def test_a_sampled_answer_does_not_depend_on_what_was_cached_or_on_chunks(
     assert machines.answers[first] == answer_alone(prompt, 8, sampling)
     assert machines.answers[again] == answer_alone(prompt, 8, sampling)
     assert answer_alone(prompt, 8, SamplingParams(seed=6)) != machines.answers[first]
+
+
+@pytest.mark.parametrize("page_size", [1, 4])
+@pytest.mark.parametrize("length", range(2, 7))
+def test_the_token_that_stopped_an_answer_is_not_cached(page_size: int, length: int) -> None:
+    """A row that would have fed it back was out, and the worker skipped it."""
+    prompt = tokens(3, 8)
+    answer = answer_alone(prompt, length)
+    machines = Machines(page_size=page_size)
+    first = machines.submit(prompt, 20, stop_ids=(answer[-1],))
+    machines.run()
+    assert (machines.answers[first], machines.finished[first]) == (answer, "stop")
+    second = machines.submit([*prompt, *answer, 5, 6], 3)
+    machines.run()
+    cached = (8 + length - 1) // page_size * page_size
+    assert machines.usage[second].from_tree == cached
+    assert machines.answers[second] == answer_alone([*prompt, *answer, 5, 6], 3)
 
 
 SHAPES = st.fixed_dictionaries(
@@ -127,6 +156,12 @@ SHAPES = st.fixed_dictionaries(
 def test_whatever_happens_answers_are_right_and_books_balance(shape: dict[str, object]) -> None:
     """Random arrivals, aborts, delays and lost workers; the machines are audited throughout."""
     scenario(**shape)  # type: ignore[arg-type]
+
+
+def until(answer: list[int], stop_ids: tuple[int, ...]) -> list[int]:
+    """Return *answer* up to the first of *stop_ids*."""
+    ends = [index for index, token in enumerate(answer) if token in stop_ids]
+    return answer[: ends[0] + 1] if ends else answer
 
 
 def scenario(
@@ -154,7 +189,7 @@ def scenario(
         owner_lags=owner_lags,
     )
     roots = [tokens(draw.randrange(100), draw.randint(1, 60)) for _ in range(3)]
-    asked: dict[RequestId, tuple[list[int], int]] = {}
+    asked: dict[RequestId, tuple[list[int], list[int]]] = {}
     aborted: set[RequestId] = set()
     for _ in range(80):
         event = draw.random()
@@ -162,17 +197,18 @@ def scenario(
             prompts = []
             for _ in range(draw.randint(1, 4)):
                 # What running requests are about to answer, so that a prompt overtakes them.
-                known = [p + answer_alone(p, n) for p, n in list(asked.values())[-5:]]
+                known = [prompt + answer for prompt, answer in list(asked.values())[-5:]]
                 base = draw.choice(roots + known)
                 prompt = base[: draw.randint(1, len(base))] + tokens(
                     draw.randrange(4), draw.randint(0, 12)
                 )
                 prompts.append(prompt[:70])
             max_tokens = draw.randint(1, 25)
-            for request, prompt in zip(
-                machines.submit_all(prompts, max_tokens), prompts, strict=True
-            ):
-                asked[request] = (prompt, max_tokens)
+            stop = draw.choice(answer_alone(prompts[0], max_tokens))
+            stop_ids = (stop,) if draw.random() < 0.3 else ()
+            requests = machines.submit_all(prompts, max_tokens, stop_ids=stop_ids)
+            for request, prompt in zip(requests, prompts, strict=True):
+                asked[request] = (prompt, until(answer_alone(prompt, max_tokens), stop_ids))
         elif event < 0.45 and asked:
             request = draw.choice(list(asked))
             aborted.add(request)
@@ -186,12 +222,11 @@ def scenario(
         else:
             machines.work()
     machines.run()
-    for request, (prompt, max_tokens) in asked.items():
-        expected = answer_alone(prompt, max_tokens)
+    for request, (prompt, expected) in asked.items():
         answer = machines.answers[request]
         finish = machines.finished[request]
         assert answer == expected[: len(answer)]
-        if finish == "length":
+        if finish in ("length", "stop"):
             usage = machines.usage[request]
             assert answer == expected
             assert usage.from_tree + usage.in_flight + usage.computed == len(prompt)
