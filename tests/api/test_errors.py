@@ -50,7 +50,7 @@ BODIES: dict[str, dict[str, Any]] = {
         (WorkerFailedError("cuda says no"), 500, "server_error", "worker_failed", None),
         (FailedRequestError("a bug"), 500, "server_error", "internal_error", None),
     ],
-    ids=["invalid", "too long", "overloaded", "draining", "closed", "worker"],
+    ids=["invalid", "too long", "overloaded", "draining", "closed", "worker", "bug"],
 )
 async def test_what_the_engine_refuses_has_its_status(
     client: httpx.AsyncClient,
