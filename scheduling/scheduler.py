@@ -98,6 +98,8 @@ class Scheduler:
         self._done = 0
         self._batches_out = 0
         self._worker_ready = True
+        self._suspects: set[RequestId] = set()
+        """Requests of a lost step that have got no token since."""
         self._blocked = False
         """Whether a receipt was short of pages, and nothing has changed since its transaction."""
         self._stirred = False
@@ -164,6 +166,7 @@ class Scheduler:
             assert request.rows_out == rows.get(request.id, 0)
             assert request.computed <= request.scheduled or request.phase is Phase.ARRIVING
             assert (request.id in self._waiting) == (request.phase is Phase.WAITING)
+        assert self._suspects == {r.id for r in self._requests.values() if r.losses}
         for leader in self._followers.leaders():
             assert leader in self._running, "held on a request that is gone"
             assert all(f.phase is Phase.HELD for f in self._followers.of(leader))
@@ -212,6 +215,7 @@ class Scheduler:
         if request.phase is Phase.HELD:
             self._followers.forget(request)
         self._waiting.pop(request.id, None)
+        self._suspects.discard(request.id)
         del self._requests[request.id]
         if self._running.pop(request.id, None) is not None:
             self._ended_seats.append(request.id)
@@ -275,7 +279,7 @@ class Scheduler:
     def _running_rows(self) -> tuple[list[PlannedRow], int]:
         """Give each running request its row, and return what is left of the step's tokens."""
         budget = self._max_step_tokens
-        on_trial = [r for r in self._running.values() if r.losses and r.finish is None]
+        on_trial = self._on_trial()
         running = on_trial or list(self._running.values())
         decodes: list[PlannedRow] = []
         for request in running:
@@ -308,12 +312,17 @@ class Scheduler:
             request.samples_planned += 1
         return row
 
+    def _on_trial(self) -> list[Request]:
+        """Return the suspect that runs, if one does."""
+        running = [self._running[suspect] for suspect in self._suspects & self._running.keys()]
+        return [request for request in running if request.finish is None]
+
     def _next_suspect(self) -> Request | None:
         """Return who is to be tried next: nobody while another one is, or while pages are short."""
-        if self._blocked or any(r.losses and r.finish is None for r in self._running.values()):
+        if self._blocked or self._on_trial():
             return None
-        suspects = (request for request in self._waiting.values() if request.losses)
-        return min(suspects, key=self._policy.key, default=None)
+        waiting = [self._waiting[suspect] for suspect in self._suspects & self._waiting.keys()]
+        return min(waiting, key=self._policy.key, default=None)
 
     def _candidates(self, seats: int) -> tuple[RequestId, ...]:
         if self._blocked:
@@ -443,6 +452,7 @@ class Scheduler:
     def _sampled(self, request: Request, token: int) -> None:
         request.answer.append(token)
         request.losses = 0
+        self._suspects.discard(request.id)
         if token in request.stop_ids:
             request.finish = "stop"
         elif len(request.answer) == request.max_tokens:
@@ -466,7 +476,7 @@ class Scheduler:
     def _worker_lost(self) -> list[SchedulerCommand]:
         """Put every request back to its start, with what it delivered as part of its prompt."""
         # Steps are computed one after the other, so it died with the oldest that is out.
-        suspects = {row.request.id for sent in list(self._sent)[:1] for row in sent.rows}
+        lost = {row.request.id for sent in list(self._sent)[:1] for row in sent.rows}
         self._worker_ready = False
         self._plan = None
         self._sent.clear()
@@ -480,11 +490,13 @@ class Scheduler:
         self._blocked = False
         commands: list[SchedulerCommand] = [NewGeneration()]
         for request in list(self._requests.values()):
-            if request.id in suspects:
+            if request.id in lost:
                 request.losses += 1
+                self._suspects.add(request.id)
             if request.losses >= LOSSES_MAX and request.finish is None:
                 self._finish(request, "error")
             if request.finish is not None:
+                self._suspects.discard(request.id)
                 del self._requests[request.id]
                 continue
             request.resume_elsewhere()

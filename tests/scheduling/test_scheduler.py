@@ -487,6 +487,45 @@ def test_a_poisonous_request_fails_alone(good_tokens: int) -> None:
             assert machines.answers[request] == expected
 
 
+def test_only_requests_of_the_step_that_was_being_computed_are_suspects() -> None:
+    """Whoever was to join in the step behind it need not be tried alone."""
+    machines = Machines()
+    suspect = machines.submit([1, 2, 3], 9)
+    other = machines.submit([4, 5, 6], 9)
+    machines.work()
+    assert [seat.request for seat in machines.steps[1].begin] == [other]
+    before = len(machines.history)
+    machines.lose_worker()
+    machines.run()
+    steps = [{row.request for row in step.rows} for step in machines.history[before:]]
+    assert steps[0] == {suspect}
+    assert {other} not in steps[:3]
+    assert machines.finished == dict.fromkeys((suspect, other), "length")
+
+
+def test_everyone_else_is_paused_while_a_suspect_is_tried() -> None:
+    """One that was running already goes on once the suspect has got a token."""
+    machine = scheduler()
+    machine.handle([Submit(n, pack([1, 2, 3]), 9, GREEDY, ()) for n in (A, B)], 0.0)
+    machine.handle([Watched(B, 0)], 0.0)
+    admitted = [Admitted(request, pack([1, 2, 3]), 0, 0, 3, True) for request in (A, B)]
+    machine.handle([CacheReceipt(1, (admitted[1],))], 0.0)
+    machine.handle([WorkerLost(), WorkerReady()], 0.0)
+    # The one that is no suspect is known to the owner first, and computes meanwhile.
+    (plan,) = transactions(machine.handle([Watched(A, 0)], 0.0))
+    machine.handle([CacheReceipt(plan.step, (admitted[0],)), Watched(B, 0)], 0.0)
+    done = plan.step
+    seen = []
+    for request, token in ((A, 7), (B, 8), (B, 9)):
+        trial = done + 1
+        verdict = (admitted[1],) if trial == plan.step + 1 else ()
+        commands = machine.handle([CacheReceipt(trial, verdict)], 0.0)
+        seen += [{row.request for row in c.rows} for c in commands if isinstance(c, Step)]
+        machine.handle([StepDone(done, (request,), (token,), 0.0), Acknowledge()], 0.0)
+        done += 1
+    assert seen == [{B}, {B}, {A, B}]
+
+
 def test_losses_far_apart_blame_nobody() -> None:
     """A stream that got further in between was not the cause."""
     machines = Machines()

@@ -88,11 +88,15 @@ def test_a_follower_never_reads_a_page_that_has_gone_to_someone_else(
 def test_a_follower_is_held_once_and_until_its_own_part_is_computed() -> None:
     """Not until its leader ends, and nobody asks for it before."""
     machines = Machines(page_size=4, sharing="next-step")
-    _, follower = machines.submit_all([[*range(40), 1], [*range(24), 2]], 30)
+    machines.submit([999], 40)
+    leader, follower = machines.submit_all([[*range(40), 1], [*range(24), 2]], 30)
+    machines.work()
     assert machines.scheduler.statistics().held == 1
+    assert [seat.request for seat in machines.steps[-1].begin] == [leader]
+    computing = machines.steps[-1].number
     machines.run()
     steps = [s.number for s in machines.history if any(r.request == follower for r in s.rows)]
-    assert steps[0] == 3, "the second step was sent before the first was done"
+    assert steps[0] == computing + 2, "one more was sent before the leader's was done"
     outcomes = [outcome for receipt in machines.receipts for outcome in receipt.outcomes]
     assert [o.until for o in outcomes if isinstance(o, Held)] == [24]
 
