@@ -11,6 +11,12 @@ from radixd.cli import app, check_variables, flag, parse_size, variable
 from radixd.settings import Settings, SettingsError
 
 
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for setting in Settings.__struct_fields__:
+        monkeypatch.delenv(variable(setting), raising=False)
+
+
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """The settings that the command handed to the daemon, which ends at once with code 7."""
