@@ -1,5 +1,8 @@
 """`radixd.actors.engine`: the whole engine over the simulated worker, embedded."""
 
+import threading
+from typing import Any
+
 import anyio
 import pytest
 
@@ -208,6 +211,50 @@ async def test_draining_lets_requests_finish_and_takes_no_more() -> None:
         text = "".join([piece.text async for piece in stream])
         assert len(text) == 8
         await running.drained()
+
+
+async def test_a_wrong_type_is_the_callers_error_and_nobody_elses() -> None:
+    """It is raised where the mistake is, and other streams go on."""
+    async with engine() as running:
+        stream = await running.submit(TextPrompt("other"), GREEDY)
+        wrong: Any = "a str where a prompt belongs"
+        with pytest.raises(InvalidRequestError, match="TextPrompt"):
+            await running.submit(wrong, GREEDY)
+        with pytest.raises(InvalidRequestError, match="temperature"):
+            await running.submit(TextPrompt("x"), GenerationParams(temperature=wrong))
+        assert len("".join([piece.text async for piece in stream])) == 8
+        assert running.alive
+
+
+async def test_an_abandoned_prompt_holds_nobody_up_while_it_is_encoded() -> None:
+    """The next one does not wait for its thread."""
+
+    async with engine() as running:
+        encode = running.tokenizer.encode
+        go_on = threading.Event()
+
+        def slow(text: str, *, add_special_tokens: bool) -> list[int]:
+            if text.startswith("s"):
+                go_on.wait(10)
+            return encode(text, add_special_tokens=add_special_tokens)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(running.tokenizer, "encode", slow)
+            async with anyio.create_task_group() as clients:
+                clients.start_soon(running.submit, TextPrompt("s" * 5000), GREEDY)
+                await anyio.wait_all_tasks_blocked()
+                clients.cancel_scope.cancel()
+            text, _, _ = await answer(running, TextPrompt("quick"))
+            assert len(text) == 8
+            go_on.set()
+
+
+async def test_the_engine_can_be_drained_after_it_was_left() -> None:
+    """Nobody is inside any more."""
+    async with engine() as running:
+        await running.submit(TextPrompt("left"), GenerationParams())
+    running.drain()
+    await running.drained()
 
 
 async def test_what_is_cut_off_is_told_so() -> None:

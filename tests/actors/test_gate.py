@@ -41,3 +41,14 @@ async def test_a_closed_gate_is_empty_when_the_last_request_has_left() -> None:
     assert scope.cancelled_caught
     gate.leave(request)
     await gate.empty()
+
+
+async def test_an_abandoned_gate_keeps_nobody_waiting() -> None:
+    """The engine has stopped: its requests will never leave by themselves."""
+    gate = Gate(2)
+    gate.enter()
+    gate.abandon()
+    await gate.empty()
+    assert gate.inside == 0
+    with pytest.raises(DrainingError):
+        gate.enter()

@@ -45,3 +45,14 @@ async def test_an_end_that_was_told_is_not_taken_back() -> None:
     piece = await outbox.take()
     assert piece is not None
     assert piece.finish_reason == "stop"
+
+
+async def test_a_second_reader_is_refused() -> None:
+    """Two would take each other's pieces."""
+    outbox = Outbox()
+    async with anyio.create_task_group() as group:
+        group.start_soon(outbox.take)
+        await anyio.wait_all_tasks_blocked()
+        with pytest.raises(RuntimeError, match="two tasks"):
+            await outbox.take()
+        outbox.end("stop")
