@@ -195,16 +195,12 @@ class Engine:
     @property
     def model(self) -> ModelCard:
         """What is served.  Raises `EngineClosedError` while the engine does not run."""
-        if self._served is None:
-            raise EngineClosedError("the engine is not running")
-        return self._served.card
+        return self._running().card
 
     @property
     def tokenizer(self) -> Tokenizer:
         """The served model's tokenizer; raises as `model` does."""
-        if self._served is None:
-            raise EngineClosedError("the engine is not running")
-        return self._served.tokenizer
+        return self._running().tokenizer
 
     def drain(self) -> None:
         """Refuse new requests from now on."""
@@ -229,10 +225,9 @@ class Engine:
         of requests, `DrainingError` after `drain`, `EngineClosedError` while the engine does not
         run.
         """
-        if self._served is None:
-            raise EngineClosedError("the engine is not running")
+        served = self._running()
         try:
-            self._served.encoder.check(prompt, params)
+            served.encoder.check(prompt, params)
             request = self._gate.enter()
         except EngineError:
             self.metrics.request_finished("rejected")
@@ -269,6 +264,11 @@ class Engine:
         )
 
     # Inside.
+
+    def _running(self) -> ServedModel:
+        if self._served is None:
+            raise EngineClosedError("the engine is not running")
+        return self._served
 
     def _build(self, info: WorkerInfo) -> list[Callable[[], Awaitable[None]]]:
         """Make the machines for the worker that *info* describes, and the actors around them."""

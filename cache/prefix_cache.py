@@ -296,8 +296,8 @@ class PrefixCache:
     def _join_upwards(self, node: Node) -> None:
         while node.parent is not None and node.parent.parent is not None:
             upper = node.parent
-            alike = upper.locks == node.locks == 0 and upper.last_used == node.last_used
-            if alike and len(upper.children) == 1:
+            # Both were on the path that was just touched, so they are equally recent.
+            if upper.locks == 0 and len(upper.children) == 1:
                 self.tree.join(node)
             else:
                 node = upper

@@ -14,10 +14,8 @@ from typing import Annotated, Any, Final, get_type_hints
 import typer
 
 from radixd import __version__
+from radixd.exits import EXIT_FAILURE, EXIT_SETTINGS
 from radixd.settings import DEFAULT_MODEL, Settings, SettingsError
-
-EXIT_FAILURE: Final = 1
-EXIT_SETTINGS: Final = 2
 
 HELP: Final = {
     "model": "Embedded model, folder, GGUF file or hub id (owner/name).",

@@ -19,19 +19,11 @@ import uvicorn
 from radixd import logs
 from radixd.actors.engine import Engine
 from radixd.api.app import create_app
+from radixd.exits import EXIT_ADDRESS, EXIT_OK, EXIT_SETTINGS, EXIT_WORKER
 from radixd.settings import Settings, SettingsError
 from radixd.workers.protocol import WorkerError
 
 log = structlog.get_logger("radixd")
-
-EXIT_OK = 0
-EXIT_FAILURE = 1
-"""A bug: an actor died."""
-EXIT_SETTINGS = 2
-EXIT_WORKER = 3
-"""The worker cannot start or be brought back: the model is missing, broken or too large."""
-EXIT_ADDRESS = 4
-"""The address cannot be listened on."""
 
 FLUSH_TIMEOUT = 5
 """Seconds that connections get to take the last bytes once every request has ended."""

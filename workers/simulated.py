@@ -19,10 +19,9 @@ from radixd.cache.messages import RequestId
 from radixd.scheduling.messages import Row, SamplingParams, Seat, Step, StepDone
 from radixd.settings import KV_PAGES_MAX, Settings, SettingsError
 from radixd.workers.protocol import WorkerError, WorkerInfo
+from radixd.workers.splitmix import GOLDEN, MASK, scramble
 
 TOKEN_BYTES = 4
-_MASK = 2**64 - 1
-_SEED = 0x9E3779B97F4A7C15
 
 CONTEXT_LENGTH = 32_768
 KV_TOKENS = 262_144
@@ -49,13 +48,6 @@ class StepCost(msgspec.Struct, frozen=True):
         decodes = sum(1 for row in step.rows if not row.tokens)
         prefill = sum(len(row.tokens) // TOKEN_BYTES for row in step.rows)
         return self.fixed + self.prefill_token * prefill + self.decode_row * decodes
-
-
-def _mix(value: int) -> int:
-    """Scramble 64 bits (the finaliser of splitmix64)."""
-    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
-    value = (value ^ (value >> 27)) * 0x94D049BB133111EB & _MASK
-    return value ^ (value >> 31)
 
 
 class _Seated:
@@ -114,9 +106,9 @@ class SimulatedModel:
             assert seated.last is not None, "a decode row before any sample"
             tokens = array("I", (seated.last,))
         before = row.start - 1
-        digest = kv[table[before // size] * size + before % size] if row.start else _SEED
+        digest = kv[table[before // size] * size + before % size] if row.start else GOLDEN
         for position, token in enumerate(tokens, row.start):
-            digest = _mix(digest ^ (token + 1) * _SEED & _MASK)
+            digest = scramble(digest ^ (token + 1) * GOLDEN & MASK)
             if row.write:
                 kv[table[position // size] * size + position % size] = digest
         return digest
@@ -124,8 +116,8 @@ class SimulatedModel:
     def _draw(self, digest: int, sampling: SamplingParams, position: int) -> int:
         """Return the token at *position*; with a temperature it depends on the seed as well."""
         if sampling.temperature > 0:
-            digest = _mix(digest ^ _mix(sampling.seed ^ position))
-        drawn = _mix(digest)
+            digest = scramble(digest ^ scramble(sampling.seed ^ position))
+        drawn = scramble(digest)
         if self._eos_id is not None and (drawn >> 32) % _ANSWER_MEAN == 0:
             return self._eos_id
         if self._vocabulary == BYTE_VOCABULARY:

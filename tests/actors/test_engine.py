@@ -255,6 +255,7 @@ async def test_the_engine_can_be_drained_after_it_was_left() -> None:
         await running.submit(TextPrompt("left"), GenerationParams())
     running.drain()
     await running.drained()
+    assert not running.alive
 
 
 async def test_what_is_cut_off_is_told_so() -> None:

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from harness.daemon import Daemon, daemon
-from radixd.daemon import EXIT_ADDRESS
+from radixd.exits import EXIT_ADDRESS
 
 
 def body(text: str, **changes: object) -> dict[str, object]:

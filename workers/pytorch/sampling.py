@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from radixd.scheduling.messages import SamplingParams
+from radixd.workers.splitmix import GOLDEN, MASK, scramble
 
-_MASK = 2**64 - 1
-_GOLDEN = 0x9E3779B97F4A7C15
 _HEAD = 256
 """Largest logits looked at before a row is sorted.  For 32 rows of 49,152 on two cores: 6 ms for
 the largest 256, 24 for 1,024, 114 for a sort."""
@@ -36,14 +35,11 @@ class NonFiniteLogitsError(ArithmeticError):
 def uniform(seed: int, position: int) -> float:
     """Return a number in [0, 1) that depends on *seed* and *position* alone (splitmix64)."""
     # 52 bits, so that its product with any double is less than that double.
-    return (_mix(_mix(seed) + _GOLDEN * position) >> 12) * 2.0**-52
+    return (_mix(_mix(seed) + GOLDEN * position) >> 12) * 2.0**-52
 
 
 def _mix(value: int) -> int:
-    value = value + _GOLDEN & _MASK
-    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
-    value = (value ^ (value >> 27)) * 0x94D049BB133111EB & _MASK
-    return value ^ (value >> 31)
+    return scramble(value + GOLDEN & MASK)
 
 
 def sample(
