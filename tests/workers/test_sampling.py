@@ -156,3 +156,11 @@ def test_rows_that_are_not_finite_are_named() -> None:
     with pytest.raises(NonFiniteLogitsError) as caught:
         sample(rows, [GREEDY] * 4, [0] * 4)
     assert caught.value.rows == (1, 3)
+
+
+@pytest.mark.parametrize("temperature", [1e-5, 1e-46, 1e-320])
+def test_a_temperature_next_to_zero_draws_the_most_probable_token(temperature: float) -> None:
+    """Also where float32 would take it for zero."""
+    rows = logits(4, 100)
+    cold = [SamplingParams(temperature=temperature, seed=seed) for seed in range(4)]
+    assert sample(rows, cold, [3] * 4) == rows.argmax(dim=-1).tolist()
